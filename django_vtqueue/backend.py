@@ -21,8 +21,8 @@ from .core.unique import DONE, KEEP, REPLACE
 from .engines import Engine, database_of, engine_for
 from .queue import workers
 from .queue.arguments import checked_moment, due_from, start_by
+from .queue.back_pressure import waiting_aside
 from .queue.limits import Limits
-from .queue.on_full import waiting_aside
 from .queue.publishing import publish
 from .tasks import settings_checks
 from .tasks.compat import (

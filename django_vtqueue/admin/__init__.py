@@ -9,9 +9,10 @@ Lists            changelists, filters
 Rows             display (escaped and masked), timelines, tracebacks, plots
 Actions          actions: the question, the change, its lines in the log, and why a row was left as it is
 Jobs             enqueueing
-Durable tasks    steps (what people do with them), steps_made (their table), trees
-Schedules        schedules, scheduling (the form for one)
-Dead letters     selection (which ones), groups, bulk (many of them, and their export), letter_forms (one)
+Durable tasks    step_actions (what people do with them), step_table, trees
+Schedules        schedules, schedule_form
+Dead letters     letter_selection (which ones), letter_groups, letter_bulk (many of them, and their
+                  export), letter_forms (one)
 Forms and links  fields, links
 """
 

@@ -16,7 +16,7 @@ from ..core.counts import HOUR, MINUTE
 from ..core.histograms import Percentiles
 from ..core.humanize import duration, local
 from ..engines import Engine
-from ..inspection.charts import Part, Timing, charted
+from ..inspection.charts import Bin, Timing, charted
 from . import display, plots
 
 SPANS = {
@@ -91,7 +91,7 @@ def context(request: HttpRequest, engine: Engine, now: int) -> dict[str, Any]:
 # -- charts ------------------------------------------------------------------------------------------------------------
 
 
-def counts(parts: Sequence[Part], axis: Axis, each: str) -> Iterator[Figure]:
+def counts(parts: Sequence[Bin], axis: Axis, each: str) -> Iterator[Figure]:
     """Yield the charts of bars: of all attempts, and of those that failed; ``each``: what a bar is of."""
     done = [
         Series("done", _("succeeded"), [part.succeeded for part in parts]),
@@ -134,7 +134,7 @@ def lasted(title: str, unit: str, percentiles: Sequence[Percentiles], axis: Axis
     return drawn(plots.lines, title, unit, series, axis, highest, lambda value: duration(round(value)), sentence)
 
 
-def depth(parts: Sequence[Part], axis: Axis) -> Figure:
+def depth(parts: Sequence[Bin], axis: Axis) -> Figure:
     """Return the chart of what was due."""
     depth = Series("depth", _("due"), [part.depth for part in parts])
     most = max((value for value in depth.values if value is not None), default=None)
@@ -179,7 +179,7 @@ def at(instant: int, span: str) -> str:
     return f"{here:%H:%M}" if span == "hour" else f"{here:%Y-%m-%d %H:%M}"
 
 
-def ticks(parts: Sequence[Part] | Sequence[Timing], span: str) -> list[str]:
+def ticks(parts: Sequence[Bin] | Sequence[Timing], span: str) -> list[str]:
     """Return what stands below the axis of these parts of a time: at its begin, its end, and three times between."""
     first, width = parts[0].at, parts[1].at - parts[0].at
     return [tick(first + len(parts) * width * quarter // 4, span) for quarter in range(5)]

@@ -29,8 +29,8 @@ from ..tasks.limits import limits_for
 from . import display
 from .base import permitted
 from .links import link
-from .steps import StepsActions
-from .steps_made import made
+from .step_actions import StepsActions
+from .step_table import made
 from .timelines import timeline
 from .trees import family
 

@@ -17,7 +17,7 @@ from ..core.humanize import local, whole
 from ..engines import database_now
 from ..models import DeadLetter
 from ..queue import dead_letters
-from . import bulk, display, groups, letter_forms, selection, tracebacks
+from . import display, letter_bulk, letter_forms, letter_groups, letter_selection, tracebacks
 from .actions import carry_out, confirm_discard
 from .base import Views
 from .changelists import LetterList
@@ -31,7 +31,7 @@ class ChoiceFilter(Filter):
     """A filter whose values ``selection`` knows, so that the same letters can be requeued, discarded or exported."""
 
     def criteria(self, now: int) -> dict[str, Any]:
-        criteria = selection.criteria_of({str(self.parameter_name): self.value() or ""}, now)
+        criteria = letter_selection.criteria_of({str(self.parameter_name): self.value() or ""}, now)
         given = criteria.given() if criteria else {}
         return {"since" if name == "died_from" else name: value for name, value in given.items() if value != ""}
 
@@ -41,7 +41,7 @@ class DiedFilter(ChoiceFilter):
     parameter_name = "died"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
-        return [(value, text) for value, (_seconds, text) in selection.TIMES.items()]
+        return [(value, text) for value, (_seconds, text) in letter_selection.TIMES.items()]
 
 
 class AcknowledgedFilter(ChoiceFilter):
@@ -130,18 +130,18 @@ class DeadLetterAdmin(EntryAdmin):
 
     def own_views(self) -> Views:
         return {
-            "groups": (groups.page, "view"),
-            "requeue": (bulk.requeue, "requeue"),
-            "discard": (bulk.discard, "delete"),
-            "export": (bulk.export, "view"),
+            "groups": (letter_groups.page, "view"),
+            "requeue": (letter_bulk.requeue, "requeue"),
+            "discard": (letter_bulk.discard, "delete"),
+            "export": (letter_bulk.export, "view"),
             "<uuid:pk>/edit": (letter_forms.edit, "requeue"),
             "<uuid:pk>/acknowledge": (letter_forms.acknowledge, "acknowledge"),
         }
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        criteria = selection.criteria_of(request.GET.dict(), database_now())
+        criteria = letter_selection.criteria_of(request.GET.dict(), database_now())
         own = {
-            "selected": None if criteria is None else selection.query_of(criteria),
+            "selected": None if criteria is None else letter_selection.query_of(criteria),
             "may_requeue": self.has_requeue_permission(request),
             "may_discard": self.has_delete_permission(request),
         }
@@ -152,7 +152,7 @@ class DeadLetterAdmin(EntryAdmin):
 
     @admin.action(permissions=["requeue"], description=_("Requeue selected %(verbose_name_plural)s"))
     def requeue(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        bulk.requeue_at_once(self, request, queryset)
+        letter_bulk.requeue_at_once(self, request, queryset)
 
     @admin.action(permissions=["acknowledge"], description=_("Acknowledge selected %(verbose_name_plural)s"))
     def acknowledge_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
@@ -171,12 +171,12 @@ class DeadLetterAdmin(EntryAdmin):
 
     @admin.action(permissions=["view"], description=_("Export selected %(verbose_name_plural)s as JSON lines"))
     def export_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> StreamingHttpResponse:
-        return bulk.as_file([list(queryset.defer(None))])
+        return letter_bulk.as_file([list(queryset.defer(None))])
 
     @admin.action(permissions=["delete"], description=_("Discard selected %(verbose_name_plural)s"))
     def delete_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
         if "post" not in request.POST:
-            return confirm_discard(self, request, queryset, bulk.question(len(queryset)))
+            return confirm_discard(self, request, queryset, letter_bulk.question(len(queryset)))
         carry_out(
             self,
             request,

@@ -23,7 +23,7 @@ from .workers import Busy, takes
 QUIET = Flow([], [], [])
 
 
-class Number(NamedTuple):
+class ShownNumber(NamedTuple):
     """A count as people read it, and where what was counted is listed."""
 
     value: int
@@ -46,14 +46,14 @@ class QueueRow:
     """
 
     name: str
-    due: Number
-    scheduled: Number
-    retrying: Number
-    waiting: Number
-    parked: Number
-    running: Number
-    expired: Number
-    dead: Number
+    due: ShownNumber
+    scheduled: ShownNumber
+    retrying: ShownNumber
+    waiting: ShownNumber
+    parked: ShownNumber
+    running: ShownNumber
+    expired: ShownNumber
+    dead: ShownNumber
     seen: str
     unseen: bool
     oldest: SafeString | str
@@ -113,10 +113,10 @@ class Facts:
         running, expired = held[name, "running"], held[name, "expired"]
         seen, oldest = self.acknowledged.get(name, 0), backlog.oldest
 
-        def waiting(state: str, value: int, *, more: bool = False) -> Number:
+        def waiting(state: str, value: int, *, more: bool = False) -> ShownNumber:
             return number(value, self.most, more=more, url=listed(pages.jobs, name, state))
 
-        def holding(state: str, value: int) -> Number:
+        def holding(state: str, value: int) -> ShownNumber:
             return number(value, more=self.more_held, url=listed(pages.jobs, name, state))
 
         return QueueRow(
@@ -153,14 +153,14 @@ class Facts:
         return bool(backlog.due if handled else backlog.due - backlog.payloads) and not takes(self.workers, name)
 
 
-def number(value: int, most: int | None = None, *, more: bool = False, url: str | None = None) -> Number:
+def number(value: int, most: int | None = None, *, more: bool = False, url: str | None = None) -> ShownNumber:
     """Return a number for people. ``most``: above it a number is not exact; ``more``: there may be more."""
     if most is not None and value > most:
         value, more = most, True
-    return Number(value, display.number(value, more=more), url)
+    return ShownNumber(value, display.number(value, more=more), url)
 
 
-def in_words(words: str, count: Number) -> Number:
+def in_words(words: str, count: ShownNumber) -> ShownNumber:
     """Return a number whose text says what it counts."""
     return count._replace(text=words % count.text)
 

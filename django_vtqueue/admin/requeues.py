@@ -20,7 +20,7 @@ from ..engines import database_now
 from ..inspection.why import why
 from ..models import DeadLetter, Job, Requeue
 from ..queue.dead_letters import MOST_COUNTED, Criteria
-from . import display, selection
+from . import display, letter_selection
 from .base import ReadOnlyAdmin, Views
 from .links import link
 
@@ -61,7 +61,7 @@ class RequeueAdmin(ReadOnlyAdmin):
     @admin.display(description=gettext_lazy("dead letters"))
     def which(self, run: Requeue) -> SafeString | str:
         try:
-            words = selection.in_words(Criteria.from_json(run.criteria), plain=True)
+            words = letter_selection.in_words(Criteria.from_json(run.criteria), plain=True)
         except ValueError:
             return display.cut(run.criteria)
         return format_html_join(", ", "{}: {}", words)

@@ -24,7 +24,7 @@ from ..exceptions import UnknownTask, VTQueueError
 from ..models import Schedule
 from ..schedules import control, listing, runs
 from ..tasks.compat import InvalidTask
-from . import charts, display, plots, scheduling
+from . import charts, display, plots, schedule_form
 from .base import LeanChangeList, ReadOnlyAdmin, Views, permitted
 from .filters import LABELS
 from .links import link
@@ -37,7 +37,7 @@ STATES = {
     listing.OVER: (gettext_lazy("never comes again"), "expired"),
 }
 RUNS = {**LABELS, runs.GONE: gettext_lazy("not kept any more")}
-MISSED = dict(scheduling.MISSED)
+MISSED = dict(schedule_form.MISSED)
 UPCOMING = 5
 
 
@@ -199,7 +199,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
         row = self.named(request)
         try:
             with engine_for(str(row._state.db)).atomic():
-                result = control.run_now(row, str(row._state.db), scheduling.task_modules())
+                result = control.run_now(row, str(row._state.db), schedule_form.task_modules())
                 if getattr(result, "duplicate", False):
                     text = _("No job was added: one of this schedule is not finished.")
                     return self.back(request, row, text, messages.WARNING)
@@ -242,7 +242,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
         return self.save_page(request, get_object_or_404(self.get_queryset(request), pk=name, declared=False))
 
     def save_page(self, request: HttpRequest, row: Schedule | None) -> HttpResponse:
-        form = scheduling.ScheduleForm(request.POST or None, row=row)
+        form = schedule_form.ScheduleForm(request.POST or None, row=row)
         title = _("Add a schedule") if row is None else _("Change a schedule")
         if not form.is_valid():
             return self.form_page(request, form, title=title, button=_("Show the next ticks"))

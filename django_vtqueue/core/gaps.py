@@ -76,19 +76,19 @@ class GapWatch:
             self._note(clocks.boot, passed)
         return passed
 
-    def worked(self, seconds: float) -> None:
+    def note_work(self, seconds: float) -> None:
         """Note ``seconds`` of work, by the monotonic clock: they were no gap."""
         self._worked += seconds
 
-    def locked(self, waited: float) -> None:
+    def note_lock(self, waited: float) -> None:
         """Note that the write lock is ours now, after so many seconds of waiting."""
-        self.waited(waited)
+        self.note_wait(waited)
         boot = clock.since_boot()
         if boot - self._free_mark >= APART:
             self._free_before, self._free_mark = self._free_mark, boot
         self._free_at = boot
 
-    def waited(self, seconds: float) -> None:
+    def note_wait(self, seconds: float) -> None:
         """Note a wait for the write lock that ends now: another connection may have had the lock."""
         if seconds > WAITED:
             boot = clock.since_boot()

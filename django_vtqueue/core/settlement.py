@@ -18,7 +18,7 @@ class Settlement:
 
     ``due_at``: the new place in the line of a READY job; None: it keeps the one it has. ``hidden_until``: it is not
     visible before, for its code may still be running. ``kept_until``: when the row may be deleted; of a dead letter
-    queue/settling.py sets it. ``stopped``: it was to wait again, but had a stop request. ``meant``: the state,
+    queue/settling.py sets it. ``stopped``: it was to wait again, but had a stop request. ``requested``: the state,
     ``due_at`` and ``finished_at`` that were asked for, of a settlement that has ended one copy of the job only.
     ``waiting``: for what, of a job that is READY because its task waits, or has put it off.
     """
@@ -34,7 +34,7 @@ class Settlement:
     failure: Failure | None = None
     hidden_until: int | None = field(default=None, kw_only=True)
     stopped: bool = field(default=False, kw_only=True)
-    meant: tuple[str, int | None, int | None] | None = field(default=None, kw_only=True)
+    requested: tuple[str, int | None, int | None] | None = field(default=None, kw_only=True)
     waiting: Waiting | None = field(default=None, kw_only=True)
 
     @property

@@ -32,8 +32,8 @@ from ..exceptions import (
     TaskTimeout,
     UnknownTask,
 )
+from ..queue.back_pressure import from_a_job
 from ..queue.claimed_job import ClaimedJob
-from ..queue.on_full import from_a_job
 from ..queue.pauses import hold_up
 from ..tasks.children import KEPT_FOR_PARENT, Children
 from ..tasks.compat import Task, TaskError, TaskResult, TaskResultStatus, task_backends, task_finished, task_started
@@ -45,7 +45,7 @@ from ..tasks.signatures import mask_of
 from ..tasks.task import find_task, options_of, policy_of
 from .connections import close_leftovers, refresh_connections
 from .outcomes import Outcome
-from .transactional import TaskFound, Tell, take_no_notice, together
+from .transactional import Notify, TaskFound, ignore_event, together
 
 WORDS = {
     Retry: history.RETRY,
@@ -59,7 +59,7 @@ UNKNOWN_TASK_DELAY = 30  # seconds: during a rolling deploy the web process know
 
 @from_a_job
 def execute(
-    job: HeldJob, backend: VTQueueBackend, *, inline: bool = False, later: int = 0, tell: Tell = take_no_notice
+    job: HeldJob, backend: VTQueueBackend, *, inline: bool = False, later: int = 0, tell: Notify = ignore_event
 ) -> Outcome:
     """Run one job to its end in this thread.
 
@@ -91,7 +91,7 @@ class Execution:
     job: HeldJob
     backend: VTQueueBackend
     inline: bool = False
-    tell: Tell = take_no_notice
+    tell: Notify = ignore_event
     later: int = 0
     policy: Policy = field(init=False)  # of the queue, and with the task's own options once it is found
     options: Mapping[str, Any] = field(default_factory=dict)  # those of the task, once it is found

@@ -14,7 +14,7 @@ from ..core import states
 from ..core.failures import describe, from_task
 from ..core.job import HeldJob
 from ..core.settlement import Settlement, released
-from ..queue.on_full import from_a_job
+from ..queue.back_pressure import from_a_job
 from ..tasks.compat import TaskResult, task_finished
 from ..tasks.results import result_of_letter
 

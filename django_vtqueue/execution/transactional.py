@@ -47,10 +47,10 @@ class TransactionBegun:
 
 
 Event = TaskFound | TransactionWaits | TransactionBegun
-Tell = Callable[[Event], None]
+Notify = Callable[[Event], None]
 
 
-def take_no_notice(event: Event) -> None:
+def ignore_event(event: Event) -> None:
     """Take no notice: for jobs that run inline, one by one."""
 
 
@@ -61,7 +61,7 @@ def together(
     call: Callable[[], Settlement],
     conclude: Callable[[Settlement], Outcome],
     *,
-    tell: Tell,
+    tell: Notify,
 ) -> Outcome:
     """Call a transactional task, and commit its writes and its acknowledgement as one; return the outcome.
 

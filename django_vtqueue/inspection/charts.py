@@ -14,7 +14,7 @@ QUARTER = 15 * MINUTE
 
 
 @dataclass
-class Part:
+class Bin:
     """What happened in a part of the time of a chart; ``at``: its begin; ``depth``: None if it was not measured."""
 
     at: int
@@ -33,7 +33,7 @@ class Timing:
     wait: Percentiles = NOTHING
 
 
-class Axis(NamedTuple):
+class TimeRange(NamedTuple):
     """The time of a chart: from ``first`` on, in parts of ``width``, and the table that is read."""
 
     table: type[Tallied]
@@ -41,29 +41,29 @@ class Axis(NamedTuple):
     width: int
 
 
-def axes(now: int, span: str) -> tuple[Axis, Axis]:
-    """Return the axis of the numbers of an ``hour``, a ``day`` or a ``week`` up to now, and that of its times."""
+def time_ranges(now: int, span: str) -> tuple[TimeRange, TimeRange]:
+    """Return the time of the numbers of an ``hour``, a ``day`` or a ``week`` up to now, and that of its lengths."""
     if span == "hour":
-        minutes = Axis(Throughput, minute_of(now) - HOUR + MINUTE, MINUTE)
+        minutes = TimeRange(Throughput, minute_of(now) - HOUR + MINUTE, MINUTE)
         return minutes, minutes
     if span == "day":
         begin = hour_of(now) - 23 * HOUR
-        return Axis(Throughput, begin, QUARTER), Axis(HourlyThroughput, begin, HOUR)
-    hours = Axis(HourlyThroughput, hour_of(now) - WEEK + HOUR, HOUR)
+        return TimeRange(Throughput, begin, QUARTER), TimeRange(HourlyThroughput, begin, HOUR)
+    hours = TimeRange(HourlyThroughput, hour_of(now) - WEEK + HOUR, HOUR)
     return hours, hours
 
 
 def charted(
     database: str, now: int, span: str, queue: str | None = None, task: str | None = None
-) -> tuple[list[Part], list[Timing]]:
-    """Return the parts of a span (see axes), and how long attempts took in its parts; of one queue or task, or of all.
+) -> tuple[list[Bin], list[Timing]]:
+    """Return the parts of a span (see time_ranges), and how long attempts took in each; of one queue or task, or all.
 
     The times are of the latest MOST_TIMES rows at the most.
     """
     given = {"queue_name": queue, "task_path": task}
     which = {name: value for name, value in given.items() if value is not None}
-    (table, first, width), timed = axes(now, span)
-    parts = [Part(at) for at in range(first, now + 1, width)]
+    (table, first, width), timed = time_ranges(now, span)
+    parts = [Bin(at) for at in range(first, now + 1, width)]
     rows = counted(table, database, first, now).filter(**which)
     number_of = part_of("starts_at", first, width)
     for place, *numbers in rows.values_list(number_of).annotate(*map(Sum, NUMBERS)):

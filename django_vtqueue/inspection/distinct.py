@@ -88,7 +88,7 @@ def tally(rows: QuerySet[Any], *columns: str) -> Counter[tuple[Any, ...]]:
     return Counter({tuple(values): number for *values, number in counts})
 
 
-class Number(Subquery):
+class RowCount(Subquery):
     """How many rows a query has; sliced, it counts no further than that. ``where``: only those of which this holds."""
 
     template = "(SELECT count(*) FROM (%(subquery)s) AS counted %(where)s)"

@@ -67,7 +67,7 @@ class Page:
 
 
 @dataclass(frozen=True)
-class Part:
+class ListRange:
     """A part of a list that is one range of an index; ``order``: of its rows; ``level``: what its keys begin with."""
 
     rows: QuerySet[Any]
@@ -86,11 +86,11 @@ class Part:
         """Return where a row with these values in the columns stands in the list."""
         return [*self.level, *map(stored, values)]
 
-    def behind(self, key: RowKey) -> "Part":
+    def behind(self, key: RowKey) -> "ListRange":
         """Return what comes behind a key."""
         return replace(self, rows=self.rows.filter(beyond(self.order, key[len(self.level) :])))
 
-    def up_to(self, key: RowKey) -> "Part":
+    def up_to(self, key: RowKey) -> "ListRange":
         """Return what ends with the row of a key."""
         return replace(self, rows=self.rows.filter(beyond(self.order, key[len(self.level) :], back=True)))
 
@@ -164,24 +164,24 @@ def count_jobs(rows: QuerySet[Any], query: ListQuery, size: int, now: int) -> di
     return counts
 
 
-def parts(rows: QuerySet[Any], query: ListQuery, after: Any, now: int) -> Iterator[Part]:
+def parts(rows: QuerySet[Any], query: ListQuery, after: Any, now: int) -> Iterator[ListRange]:
     """Yield the parts of the list that has the jobs of a query, from a key on."""
     if query.word in WAITING_WORDS:
         yield from waiting_parts(rows, query, checked(after, int, int, int, Handle), now)
     elif query.word == "parked":
         parked = rows.filter(PARKED).annotate(handle=engine_for(rows.db).handle())
-        part = Part(parked, ("concurrency_key", "queue_name", "-priority", "moved_from", "handle"))
+        part = ListRange(parked, ("concurrency_key", "queue_name", "-priority", "moved_from", "handle"))
         yield part.behind(key) if (key := checked(after, str, str, int, int, Handle)) else part
     elif query.word in HELD_WORDS:
         held = rows.filter(equal(query, ("worker_id",)), state=RUNNING).annotate(handle=engine_for(rows.db).handle())
-        part = Part(held, ("worker_id", "handle"))
+        part = ListRange(held, ("worker_id", "handle"))
         yield part.behind(key) if (key := checked(after, str, Handle)) else part
     else:
-        part = Part(rows.filter(enqueued(query)), ("-pk",))
+        part = ListRange(rows.filter(enqueued(query)), ("-pk",))
         yield part.behind(key) if (key := checked(after, UUID)) else part
 
 
-def waiting_parts(rows: QuerySet[Any], query: ListQuery, after: RowKey | None, now: int) -> Iterator[Part]:
+def waiting_parts(rows: QuerySet[Any], query: ListQuery, after: RowKey | None, now: int) -> Iterator[ListRange]:
     """Yield what waits, a part for each priority of tasks and of raw payloads, in the order of the claim."""
     jobs: QuerySet[Any] = Job.objects.using(rows.db)
     if query.queue_name is not None:
@@ -192,7 +192,7 @@ def waiting_parts(rows: QuerySet[Any], query: ListQuery, after: RowKey | None, n
         time &= Q(due_at__lt=LAST)
     rows = rows.filter(WAITING, time).annotate(raw=RAW, handle=engine_for(rows.db).handle())
     for priority, raw in sorted(first.values_list("priority", "raw"), key=lambda level: (-level[0], level[1])):
-        part = Part(rows.filter(raw=Value(raw), priority=priority), ("due_at", "handle"), (priority, int(raw)))
+        part = ListRange(rows.filter(raw=Value(raw), priority=priority), ("due_at", "handle"), (priority, int(raw)))
         if after is None or (-priority, raw) > (-int(after[0]), after[1]):
             yield part
         elif part.level == tuple(after[:2]):
@@ -247,14 +247,14 @@ def list_letters(rows: QuerySet[Any], query: ListQuery, after: Any, *, size: int
     wanted = equal(query, ("queue_name", "task_path", "worker_id", "exception_class", "fingerprint"))
     if query.acknowledged is not None:
         wanted &= Q(acknowledged_at__isnull=not query.acknowledged)
-    part = Part(rows, ("-died_at", "-pk"))
+    part = ListRange(rows, ("-died_at", "-pk"))
     return read([part.behind(key) if (key := checked(after, int, UUID)) else part], wanted, query.text, size, limit)
 
 
 # -- both --------------------------------------------------------------------------------------------------------------
 
 
-def read(parts: Iterable[Part], wanted: Q, text: str, size: int, limit: int) -> Page:
+def read(parts: Iterable[ListRange], wanted: Q, text: str, size: int, limit: int) -> Page:
     """Return what is wanted of the first ``size`` rows of a list."""
     page = Page()
     key: RowKey | None = None

@@ -6,7 +6,7 @@ from django.db.models import OuterRef
 
 from ..engines import engine_for
 from ..models import PARKED, Job
-from .distinct import Number, first_of_each
+from .distinct import RowCount, first_of_each
 
 KEYS = 200  # that are looked at
 
@@ -28,7 +28,7 @@ def parked_keys(database: str, limit: int, most: int) -> tuple[list[ParkedKey], 
     """
     rows = Job.objects.using(database).filter(PARKED)
     first = first_of_each(rows.order_by("queue_name", "-priority", "moved_from"), "concurrency_key", limit=KEYS)
-    number = Number(rows.filter(concurrency_key=OuterRef("concurrency_key"))[:most])
+    number = RowCount(rows.filter(concurrency_key=OuterRef("concurrency_key"))[:most])
     found = list(first.values_list("concurrency_key", "queue_name", "task_path", number))
     found.sort(key=lambda row: (-row[3], row[0]))
     held = engine_for(database).held_of_keys([row[0] for row in found[:limit]])

@@ -16,7 +16,7 @@ from ..core import copies, states
 from ..core.clock import LAST, from_instant
 from ..engines import engine_for, options_for
 from ..models import HIDDEN, RESERVED, WAITING, DeadLetter, Job
-from .distinct import RAW, Number, compile_sql, first_of_each, tally
+from .distinct import RAW, RowCount, compile_sql, first_of_each, tally
 
 LEVELS = 20_000  # priorities of all queues together
 READ, LEAST_READ = 20_000, 100  # jobs, of all priorities together and of each: which are retried is in no index
@@ -73,7 +73,7 @@ def acknowledged(database: str, limit: int, most: int) -> dict[str, int]:
 def counted(rows: QuerySet[Any], limit: int, most: int) -> dict[str, int]:
     """Return how many of these rows each of their first ``limit`` queues has, counted up to ``most``."""
     same = rows.filter(queue_name=OuterRef("queue_name"))
-    found = first_of_each(rows, "queue_name", limit=limit).annotate(number=Number(same[:most]))
+    found = first_of_each(rows, "queue_name", limit=limit).annotate(number=RowCount(same[:most]))
     return dict(found.values_list("queue_name", "number"))
 
 
@@ -119,7 +119,7 @@ def backlogs(database: str, queue_names: Collection[str], now: int, most: int) -
     first, same = levels(Job.objects.using(database), "queue_name")
     later, never = same.filter(due_at__gt=now, due_at__lt=LAST), same.filter(due_at__gte=LAST)
     numbers = {"due": same.filter(due_at__lte=now), "later": later, "never": never}
-    counts = first.filter(queue_name__in=queue_names).annotate(**{k: Number(v[:most]) for k, v in numbers.items()})
+    counts = first.filter(queue_name__in=queue_names).annotate(**{k: RowCount(v[:most]) for k, v in numbers.items()})
     found = {name: Backlog() for name in queue_names}
     tried: dict[Any, tuple[Backlog, int]] = {}
     rows = list(counts.values_list("pk", "queue_name", "raw", "due_at", "due", "later", "never"))
@@ -140,9 +140,9 @@ def backlogs(database: str, queue_names: Collection[str], now: int, most: int) -
         .filter(pk__in=tried)
         .annotate(
             raw=RAW,
-            again=Number(looked, where="attempts > 0 AND waits IS NULL"),
-            waiting=Number(looked, where="waits IS NOT NULL"),
-            parked=Number(never.values("moved_from")[:read], where="moved_from IS NOT NULL"),
+            again=RowCount(looked, where="attempts > 0 AND waits IS NULL"),
+            waiting=RowCount(looked, where="waits IS NOT NULL"),
+            parked=RowCount(never.values("moved_from")[:read], where="moved_from IS NOT NULL"),
         )
     )
     for pk, retrying, waiting, parked in jobs.values_list("pk", "again", "waiting", "parked"):

@@ -39,7 +39,7 @@ class Tree(NamedTuple):
     more: int
 
 
-class Child(NamedTuple):
+class ChildJob(NamedTuple):
     """A child of a step, whose id is ``stored`` so; ``word``: "" if its state is not known.
 
     ``result``: what it has returned, with what is secret hidden; ``failure``: why it has failed.
@@ -52,13 +52,13 @@ class Child(NamedTuple):
     failure: str = ""
 
 
-def children_of(parent: JobOrLetter, record: Mapping[str, Any], own: Mask, now: int, most: int) -> Iterator[Child]:
+def children_of(parent: JobOrLetter, record: Mapping[str, Any], own: Mask, now: int, most: int) -> Iterator[ChildJob]:
     """Yield the children of a step: what became of each, when all of them have ended, until then their states.
 
     Nothing in a record is sure to have the right type.
     """
     ids: Any = record.get("children")
-    some = [Child(stored, parse_id(stored)) for stored in ids[:most]] if isinstance(ids, list) else []
+    some = [ChildJob(stored, parse_id(stored)) for stored in ids[:most]] if isinstance(ids, list) else []
     kept = record.get("value")
     if isinstance(kept, list):
         yield from (ended(child, end, own) for child, end in zip_longest(some, kept[: len(some)]))
@@ -74,7 +74,7 @@ def present(parent: JobOrLetter, ids: list[UUID]) -> dict[UUID | None, JobOrLett
     return {row.pk: row for model in LARGE for row in lean(model, parent._state.db).filter(pk__in=ids)}
 
 
-def ended(child: Child, kept: Any, own: Mask) -> Child:
+def ended(child: ChildJob, kept: Any, own: Mask) -> ChildJob:
     """Return a child with its result, or why it has failed, as its parent has kept it."""
     if not isinstance(kept, dict):
         return child

@@ -1,14 +1,17 @@
 """What command lines name: the backend and jobs; and who runs them."""
 
 import getpass
+import re
 from argparse import ArgumentParser
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 from typing import cast
 
 from django.conf import settings
 from django.core.checks import CheckMessage
 from django.core.management.base import CommandError
 from django.db import connections
+from django.utils.dateparse import parse_datetime
 
 from ..backend import VTQueueBackend
 from ..engines import engine_for
@@ -88,6 +91,19 @@ def positive(text: str) -> int:
     if (number := int(text)) < 1:
         raise ValueError
     return number
+
+
+UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def duration_or_moment(text: str) -> timedelta | datetime | None:
+    """Return what a command line means by 30m, 2h, 1d, or by 2030-12-31 15:00; None if it is neither."""
+    if found := re.fullmatch(r"(\d{1,6})([smhd])", text):
+        return timedelta(**{UNITS[found[2]]: int(found[1])})
+    try:
+        return parse_datetime(text)
+    except ValueError:
+        return None
 
 
 # -- jobs --------------------------------------------------------------------------------------------------------------

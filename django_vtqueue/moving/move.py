@@ -15,7 +15,7 @@ from ..models import HourlyThroughput, Throughput
 from ..queue.ended_leases import end_leases
 from ..queue.workers import live_workers
 from .channel import Channel, Overtaken
-from .parts import Parts, Taken
+from .parts import Batch, Parts
 from .rows import Refusals
 
 ENDED_AT_ONCE = 100  # leases
@@ -54,9 +54,9 @@ class Move:
             self._pass()
             if not wait or not self.parts.to_go():
                 break
-            self._gaps.worked(time.monotonic() - began)
+            self._gaps.note_work(time.monotonic() - began)
             time.sleep(every)
-            self._gaps.worked(every)
+            self._gaps.note_work(every)
         self._patiently(self.channel.close)
 
     def _pass(self) -> None:
@@ -74,7 +74,7 @@ class Move:
             for take in (parts.take_rates, parts.take_pauses, parts.take_reserved):
                 self._take_all(take)
 
-    def _take_all(self, take: Callable[[Any], Taken]) -> None:
+    def _take_all(self, take: Callable[[Any], Batch]) -> None:
         """Have all of a part arrive."""
         after = None
         while True:
@@ -86,7 +86,7 @@ class Move:
             if (after := taken.last) is None:
                 return
 
-    def _load(self, take: Callable[[Any], Taken], after: Any) -> Taken | None:
+    def _load(self, take: Callable[[Any], Batch], after: Any) -> Batch | None:
         """Take the next rows into the outbox; return None, and take nothing, if there are others in it."""
         try:
             with engine_for(self.source).atomic():
@@ -111,7 +111,7 @@ class Move:
         self._gaps.look(now)
         names = tuple(engine.queue_names())  # not of leases and time slots: their instances have a rule of their own
         with engine.transaction():
-            self._gaps.locked(0)
+            self._gaps.note_lock(0)
             for scope in (Scope(names, raw) for raw in (False, True)):
                 if ended := engine.ended(scope, ENDED_AT_ONCE, now, self._gaps.grace_period(), overflow=True):
                     end_leases(engine, ended, process_worker_id(), now)

@@ -41,7 +41,7 @@ Key = Any  # of the row after which to go on
 
 
 @dataclass
-class Taken:
+class Batch:
     """Rows that were deleted, to be put into the outbox; ``last``: the key of the last row looked at, None: no more."""
 
     tables: Tables
@@ -75,15 +75,15 @@ class Parts:
         """Return whether a requeue in the background has not ended."""
         return Requeue.objects.using(self.source).filter(ended_at=None).exists()
 
-    def take_jobs(self, after: Key) -> Taken:
+    def take_jobs(self, after: Key) -> Batch:
         """Take jobs in the order in which they were stored."""
         return self._take(self.jobs().annotate(place=engine_for(self.source).handle()), after, "result")
 
-    def take_letters(self, after: Key) -> Taken:
+    def take_letters(self, after: Key) -> Batch:
         """Take dead letters in the order of their ids."""
         return self._take(self.letters().annotate(place=F("pk")), after)
 
-    def _take(self, rows: QuerySet[Any], after: Key, *large: str) -> Taken:
+    def _take(self, rows: QuerySet[Any], after: Key, *large: str) -> Batch:
         """Take the next rows, with the families that may go."""
         rows = rows if after is None else rows.filter(place__gt=after)
         size = sum((Coalesce(Length(name), 0) for name in ("history", "steps", *large)), Length("payload"))
@@ -91,7 +91,7 @@ class Parts:
         totals = list(accumulate(size for *_, size in found))
         some = found[: max(sum(total < MOST_BYTES for total in totals), 1)]
         last = some[-1][1] if len(some) < len(found) or len(found) == MOST_ROWS else None
-        return Taken(self._families([pk for pk, *_ in some if pk.hex not in self.refusals]), last)
+        return Batch(self._families([pk for pk, *_ in some if pk.hex not in self.refusals]), last)
 
     def _families(self, ids: Sequence[UUID]) -> Tables:
         """Take these rows, which are locked, and their relatives; not the families of which one must stay."""
@@ -132,15 +132,15 @@ class Parts:
 
     # -- the rest ------------------------------------------------------------------------------------------------------
 
-    def take_requeues(self, after: Key) -> Taken:
+    def take_requeues(self, after: Key) -> Batch:
         """Take requeues that have ended."""
         return self._take_rows(Requeue.objects.using(self.source).filter(ended_at__isnull=False), after)
 
-    def take_counts(self, model: type[Throughput] | type[HourlyThroughput], before: int, after: Key) -> Taken:
+    def take_counts(self, model: type[Throughput] | type[HourlyThroughput], before: int, after: Key) -> Batch:
         """Take the counts of times before an instant."""
         return self._take_rows(model.objects.using(self.source).filter(starts_at__lt=before), after)
 
-    def take_schedules(self, after: Key) -> Taken:
+    def take_schedules(self, after: Key) -> Batch:
         """Take schedules; those whose last job must end before the next one stay as long as it has not."""
         rows = Schedule.objects.using(self.source).exclude(paused_by__startswith=MARK)
         last = self.unfinished().filter(unique_key__startswith=KEY).values_list("unique_key", flat=True)
@@ -154,15 +154,15 @@ class Parts:
         rows.filter(declared=True).update(paused_at=now, paused_by=f"{MARK}{self.target}"[:150])
         rows.filter(declared=False)._raw_delete(self.source)
 
-    def take_rates(self, after: Key) -> Taken:
+    def take_rates(self, after: Key) -> Batch:
         """Take the states of rates."""
         return self._take_rows(Rate.objects.using(self.source).all(), after)
 
-    def take_pauses(self, after: Key) -> Taken:
+    def take_pauses(self, after: Key) -> Batch:
         """Take the pauses of queues."""
         return self._take_rows(QueueState.objects.using(self.source).all(), after)
 
-    def take_reserved(self, after: Key) -> Taken:
+    def take_reserved(self, after: Key) -> Batch:
         """Take the rows of leases and time slots that are free."""
         rows = Job.objects.using(self.source).filter(RESERVED, state=states.READY)
         return self._take_rows(rows.exclude(queue_name__startswith=MOVES), after)
@@ -172,7 +172,7 @@ class Parts:
         rows: QuerySet[Any],
         after: Key,
         remove: Callable[[Sequence[Any]], None] | None = None,
-    ) -> Taken:
+    ) -> Batch:
         """Take the next rows of a model in the order of its key."""
         name = rows.model.__name__
         rows = rows if after is None else rows.filter(pk__gt=after)
@@ -182,7 +182,7 @@ class Parts:
         stored = read(rows.model, self.source, wanted)
         self._unreadable(name, set(wanted).difference(stored))
         (remove or (lambda keys: self._delete(name, keys)))(list(stored))
-        return Taken({name: list(stored.values())} if stored else {}, found[-1] if len(found) == MOST_ROWS else None)
+        return Batch({name: list(stored.values())} if stored else {}, found[-1] if len(found) == MOST_ROWS else None)
 
     # -- what is left --------------------------------------------------------------------------------------------------
 

@@ -21,11 +21,11 @@ from ..core.job import Scope
 from ..core.timeouts import awaited_value
 from ..engines import Engine, Listener, engine_for, new_engine
 from ..exceptions import LeaseLost, Snooze
+from .back_pressure import from_a_job
 from .claimed_job import ClaimedJob
 from .clock_steps import ClockSteps
 from .doorbell import HEARING_LOOK, LOOK, UNPROVEN, Doorbell, folder_of
 from .limits import Limits
-from .on_full import from_a_job
 from .until_done import until_done
 
 logger = logging.getLogger("django_vtqueue")
@@ -53,7 +53,7 @@ def consume(
             until_done(engine, clock_steps.go_on)
             jobs = until_done(engine, partial(claim, gaps, holder))
             if not jobs:
-                gaps.worked(until_done(engine, partial(wait_for_work, engine, queue_name, bell, limits, listener)))
+                gaps.note_work(until_done(engine, partial(wait_for_work, engine, queue_name, bell, limits, listener)))
             for job in jobs:
                 handle(engine, job, handler, policy, gaps)
     finally:
@@ -103,7 +103,7 @@ def conclude(engine: Engine, verb: Callable[[], None], gaps: GapWatch) -> None:
         until_done(engine, verb)
     except LeaseLost as error:
         logger.warning("lost  %s", error)
-    gaps.waited(time.monotonic() - began)
+    gaps.note_wait(time.monotonic() - began)
 
 
 @contextmanager
@@ -113,7 +113,7 @@ def working(gaps: GapWatch) -> Iterator[None]:
     try:
         yield
     finally:
-        gaps.worked(time.monotonic() - began)
+        gaps.note_work(time.monotonic() - began)
 
 
 @contextmanager
@@ -154,7 +154,7 @@ def keep_up(job: ClaimedJob, done: threading.Event, gaps: GapWatch) -> None:
         with engine.transaction():
             began, now = time.monotonic(), engine.now()
             lost = engine.renew([held], now, afresh=gaps.stepped_back)
-        gaps.locked(began - before)
+        gaps.note_lock(began - before)
         if not lost:
             gaps.stepped_back = False
             job._hidden_until(now + held.lease_us)
@@ -180,6 +180,6 @@ def wait(
     while not done.is_set() and (left := moment - time.monotonic()) > 0:
         planned, began = min(left, LOOK_AT_CLOCKS), time.monotonic()
         done.wait(planned)
-        gaps.worked(min(time.monotonic() - began, planned))
+        gaps.note_work(min(time.monotonic() - began, planned))
         if gaps.look(now()) > bearable:
             return

@@ -12,8 +12,8 @@ from ..core.job import NewJobs
 from ..core.unique import KEEP
 from ..engines import Engine, Trouble, engine_for
 from ..exceptions import PayloadTooLarge
+from .back_pressure import check_room, insert_with_room
 from .doorbell import ring, ring_after_commit
-from .on_full import check_room, insert_with_room
 from .schema import mismatch
 from .unique import Duplicates, insert_with_keys
 

@@ -32,11 +32,11 @@ from ..core.unique import DONE, KEEP, REPLACE, Keys, keys_of
 from ..engines import Engine, database_of, engine_for, options_for
 from ..exceptions import LeaseLost
 from .arguments import checked_priority, checked_queue_name, due_from, start_by
+from .back_pressure import waiting_aside
 from .claimed_job import ClaimedJob
 from .claims import Claims, Found, collect
 from .consumer import consume
 from .limits import Limits
-from .on_full import waiting_aside
 from .pauses import pause, resume
 from .publishing import publish
 from .settling import settle
@@ -259,7 +259,7 @@ class Queue:
             now = engine.now()
             gaps.look(now)
             if waited:
-                gaps.locked(waited)
+                gaps.note_lock(waited)
             found = find(now, locked=False)
             return found if found.due or found.again or found.ended else None
 
@@ -271,7 +271,7 @@ class Queue:
             with engine.transaction_if(look) as found:
                 if not found:
                     break
-                gaps.locked(0.0)
+                gaps.note_lock(0.0)
                 now = engine.now()  # the lease begins when the lock is taken, however long that took
                 seen = found.ended or found.again  # what is due is still due when the lock is taken
                 if seen:

@@ -113,9 +113,9 @@ def settle_copy(engine: Engine, settlement: Settlement) -> bool:
 
     The row is first handed to this copy (``pass_on``), so that the guarded statements accept it.
     """
-    if settlement.meant:  # the transaction in which it left the job to another copy was rolled back
-        settlement.state, settlement.due_at, settlement.finished_at = settlement.meant
-        settlement.meant = None
+    if settlement.requested:  # the transaction in which it left the job to another copy was rolled back
+        settlement.state, settlement.due_at, settlement.finished_at = settlement.requested
+        settlement.requested = None
     job, row = settlement.job, engine.find(settlement.job.id)
     running = copies.read(row.copies) if row and row.state == states.RUNNING else {}
     mine = running.pop(job.claims, None)
@@ -159,5 +159,5 @@ def leave(
     """End one copy only: the latest of the others holds the row now. One lease later, at most, one more may start."""
     until = max(min(row.visible_at, engine.now() + row.lease_us), settlement.hidden_until or 0)
     engine.pass_on(row, others[max(others)], copies.written(running), settlement.history or row.history, until)
-    settlement.meant = settlement.state, settlement.due_at, settlement.finished_at
+    settlement.requested = settlement.state, settlement.due_at, settlement.finished_at
     settlement.state, settlement.due_at, settlement.finished_at = states.READY, None, None

@@ -12,7 +12,7 @@ from ..core.ticks import MOST_MISSED, Ticks, to_run
 from ..engines import Engine
 from ..exceptions import QueueFull
 from ..models import Schedule
-from ..queue.on_full import from_a_job
+from ..queue.back_pressure import from_a_job
 from ..tasks.compat import Task, TaskResult
 from ..tasks.task import loaded_task
 from .runs import noted, read

@@ -6,7 +6,7 @@ from ..core.job import ClaimKey
 from ..engines import Engine
 from .in_flight import InFlight
 
-PAUSE = 0.9  # seconds; a turn comes at least once a second
+PERIOD = 0.9  # seconds; a turn comes at least once a second
 
 
 class Cancellation:
@@ -25,7 +25,7 @@ class Cancellation:
         """Pass on what is new, if it is time to."""
         if not self.in_flight or time.monotonic() < self._at:
             return
-        self._at = time.monotonic() + PAUSE
+        self._at = time.monotonic() + PERIOD
         self._read_requests()
         self._note_progress()
 

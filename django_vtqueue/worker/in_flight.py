@@ -12,7 +12,7 @@ HUNG_AFTER = 10.0  # seconds for a task to end after TaskTimeout was raised in i
 
 @dataclass(slots=True)
 class Flight:
-    """A job in flight. ``ends_at``: when its time is up; ``told_at``: when it was told to end (both monotonic).
+    """A job in flight. ``ends_at``: when its time is up; ``asked_to_end_at``: when it was asked to (both monotonic).
 
     ``attempt_counted``: False until the attempt is in the row. For a job that was claimed ahead the turn after its code
     has begun writes it (``begun``, ``count``), for a transactional one the turn that starts it.
@@ -22,7 +22,7 @@ class Flight:
     ends_at: float
     attempt_counted: bool
     finished: bool = False
-    told_at: float = NEVER
+    asked_to_end_at: float = NEVER
 
 
 class InFlight:
@@ -63,7 +63,7 @@ class InFlight:
     def finish(self, key: ClaimKey) -> None:
         """Note that the code of a job has ended: it cannot be over its time any more, however late it is settled."""
         if flight := self._flights.get(key):
-            flight.finished, flight.ends_at, flight.told_at = True, NEVER, NEVER
+            flight.finished, flight.ends_at, flight.asked_to_end_at = True, NEVER, NEVER
 
     def remove(self, key: ClaimKey) -> None:
         """Hold a job no longer."""
@@ -98,14 +98,14 @@ class InFlight:
         now = time.monotonic()
         over_time = [flight for flight in self._flights.values() if flight.ends_at <= now]
         for flight in over_time:
-            flight.ends_at, flight.told_at = NEVER, now
+            flight.ends_at, flight.asked_to_end_at = NEVER, now
         return [flight.job for flight in over_time]
 
-    def told(self, key: ClaimKey) -> bool:
+    def asked_to_end(self, key: ClaimKey) -> bool:
         """Return whether a job was told to end because its time was up."""
-        return self._flights[key].told_at < NEVER
+        return self._flights[key].asked_to_end_at < NEVER
 
     def hung(self) -> list[HeldJob]:
         """Return the jobs that go on though they were told to end."""
         now = time.monotonic()
-        return [flight.job for flight in self._flights.values() if now - flight.told_at > HUNG_AFTER]
+        return [flight.job for flight in self._flights.values() if now - flight.asked_to_end_at > HUNG_AFTER]

@@ -92,7 +92,7 @@ class Leases:
         now = self.engine.now()
         until = now + HIDDEN_FOR
         return [
-            timed_out(self.backend, job, now) if self.in_flight.told(job.key) else broken_off(job, now, until)
+            timed_out(self.backend, job, now) if self.in_flight.asked_to_end(job.key) else broken_off(job, now, until)
             for job in self.in_flight
             if job.key not in done
         ]

@@ -50,7 +50,7 @@ class WorkerLog:
         self.count(1)
         if settlement.state == states.FAILED:
             self.dead(settlement)
-        elif settlement.meant:
+        elif settlement.requested:
             logger.warning("copy  %s %s; another copy runs on", job_name(job), words(settlement))
         elif settlement.waiting:
             if not self.quiet:

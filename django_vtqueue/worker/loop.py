@@ -62,7 +62,7 @@ class Worker:
         """Work until told to stop, or until there is nothing left to do."""
         self.pool.start()
         self.bell.listen(self.rung)
-        listener = self.turns.housekeeping.listener = self.engine.listen(self.rung)
+        listener = self.turns.periodic.listener = self.engine.listen(self.rung)
         self.state.worker_id = self.id.encode()
         with self.engine.without_lock_waits():
             try:
@@ -117,7 +117,7 @@ class Worker:
 
     def departure(self) -> Departure:
         """Return whether this worker leaves, once its jobs have ended, and whether its supervisor is to replace it."""
-        if self._outgrown or (self.options.max_jobs and self.work.started >= self.options.max_jobs):
+        if self._outgrown or (self.options.max_jobs and self.work.jobs_started >= self.options.max_jobs):
             return Departure.REPLACED
         leaves = self.turns.stopping or (self.turns.quiet and self.options.drain)
         return Departure.FOR_GOOD if leaves else Departure.NONE
@@ -179,7 +179,7 @@ class Worker:
         try:
             return self.mailbox.get(timeout)
         finally:
-            self.work.leases.gaps.worked(min(time.monotonic() - began, max(timeout, 0.0)))
+            self.work.leases.gaps.note_work(min(time.monotonic() - began, max(timeout, 0.0)))
 
     def read(self, message: Message) -> None:
         """Take note of one message."""
@@ -187,11 +187,11 @@ class Worker:
             case Outcome():
                 self.work.finished(message)
             case TransactionWaits(key):
-                self.work.transaction_waits(key)
+                self.work.note_transaction_waits(key)
             case TransactionBegun(key):
-                self.work.transaction_begun(key)
+                self.work.note_transaction_begun(key)
             case Wake(workers):
-                self.turns.housekeeping.rung(workers)
+                self.turns.periodic.note_ring(workers)
             case Stop():
                 self.told_to_stop()
 

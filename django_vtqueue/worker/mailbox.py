@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ..core.inbox import Inbox
+from ..core.signal_safe_queue import SignalSafeQueue
 from ..execution.outcomes import Outcome
 from ..execution.transactional import Event
 
@@ -22,7 +22,7 @@ class Stop:
 Message = Outcome | Wake | Stop | Event
 
 
-class Mailbox(Inbox[Message]):
+class Mailbox(SignalSafeQueue[Message]):
     """Takes messages from any thread, and from signal handlers."""
 
     def wake(self, workers: bool = False) -> None:

@@ -9,7 +9,7 @@ from ..engines import Engine
 from ..queue.doorbell import LOOK
 from ..queue.limits import NO_LIMITS, Limits
 
-PAUSE = 0.01  # seconds without a ring, after which one is answered at once
+QUIET_BEFORE_RING = 0.01  # seconds without a ring, after which one is answered at once
 NO_INSTANT = 1 << 62  # later than any instant
 
 
@@ -33,7 +33,7 @@ class NextDue:
         self._next_due = None
         self._took_everything = False
 
-    def rung(self) -> None:
+    def note_ring(self) -> None:
         """Note a ring: something was published.
 
         After a quiet moment the next claim is made without a look, where a claim that finds nothing keeps no others
@@ -43,7 +43,7 @@ class NextDue:
         """
         self.forget()
         now = time.monotonic()
-        paused = now >= self._rung_at + PAUSE and not self._owes_look
+        paused = now >= self._rung_at + QUIET_BEFORE_RING and not self._owes_look
         self.at_once = self.at_once or (paused and not self.engine.looks_first)
         self._rung_at = now
 
@@ -53,7 +53,7 @@ class NextDue:
         if self._next_due is not None:
             self._next_due = min(self._next_due, due_at)
 
-    def took(self, everything: bool) -> None:
+    def note_claim(self, everything: bool) -> None:
         """Note that a claim was made, and whether it took everything that could be taken.
 
         One ``at_once`` has not looked for leases that have ended.

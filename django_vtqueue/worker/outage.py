@@ -3,6 +3,7 @@
 import logging
 import random
 import time
+from collections.abc import Callable
 from math import inf
 from traceback import clear_frames
 
@@ -35,11 +36,11 @@ class Outage:
         """Return whether the next try is still to come."""
         return time.monotonic() < self.retry_at
 
-    def lasts(self) -> float:
+    def seconds(self) -> float:
         """Return for how many seconds nothing has succeeded."""
         return time.monotonic() - self._began if self._tries else 0.0
 
-    def failed(self, error: BaseException, factor: float = 1.0, left: float = inf) -> None:
+    def note_failure(self, error: BaseException, factor: float = 1.0, left: float = inf) -> None:
         """Note a failure; ``retry_at`` says when to try again.
 
         ``factor``: of the usual pause for a lock; ``left``: seconds of a lease to renew, see busy_pause.
@@ -67,7 +68,7 @@ class Outage:
         # Django's errors of a database are part of a reference cycle, with everything that the failed turn referred to.
         clear_frames(error.__traceback__)
 
-    def over(self) -> None:
+    def note_success(self) -> None:
         """Note a success."""
         self.retry_at, self.gone = 0.0, False
         self._tries = 0
@@ -77,3 +78,17 @@ class Outage:
         if kind not in self._said:
             self._said.add(kind)
             logger.warning(text, *args, exc_info=exc_info)
+
+
+def retry_before(deadline: float, engine: Engine, step: Callable[[], object], outage: Outage) -> bool:
+    """Do ``step`` in a transaction, again and again until ``deadline`` (monotonic); return whether it was done."""
+    while True:
+        try:
+            with engine.transaction():
+                step()
+            return True
+        except Exception as error:
+            outage.note_failure(error)
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(max(min(outage.retry_at, deadline) - time.monotonic(), 0))

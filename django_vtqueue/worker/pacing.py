@@ -2,7 +2,7 @@
 
 import time
 
-GAP = 0.005  # seconds between two turns while others often have the lock
+BETWEEN_TURNS = 0.005  # seconds between two turns while others often have the lock
 OFTEN = 0.5  # of the tries to take it
 MEMORY = 0.1  # the weight of the last try in that
 LONG = 0.008  # seconds for which a lock is held, above what the statements take
@@ -17,18 +17,18 @@ class Pacing:
         self._busy = 0.0  # the share of the tries that found the lock taken
         self._took_at = float("-inf")  # monotonic
 
-    def busy(self) -> None:
+    def note_busy(self) -> None:
         """Note that another connection had the lock."""
         self._busy += (1 - self._busy) * MEMORY
 
-    def took(self, hold: float) -> None:
+    def note_hold(self, hold: float) -> None:
         """Note a turn, which held the lock for so many seconds."""
         self._busy -= self._busy * MEMORY
         self._took_at, self._hold = time.monotonic(), max(hold, self._hold * FADING)
 
     def wait_for_more(self) -> None:
         """While others want to write, wait until a moment after the last turn: more jobs will have ended by then."""
-        if self.contended and (seconds := self._took_at + GAP - time.monotonic()) > 0:
+        if self.contended and (seconds := self._took_at + BETWEEN_TURNS - time.monotonic()) > 0:
             time.sleep(seconds)
 
     @property

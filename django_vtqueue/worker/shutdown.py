@@ -8,7 +8,7 @@ from collections.abc import Collection
 from ..core.job import ClaimKey
 from ..core.settlement import Settlement
 from ..queue.settling import settle
-from .settling_alone import settle_before
+from .outage import retry_before
 from .turn import Turns
 
 LAST_ANNOUNCEMENTS = 5.0  # seconds for the receivers of signals when everything has ended
@@ -61,7 +61,7 @@ def release_unfinished(turns: Turns) -> bool:
         if any(ending.job.begun for ending in unfinished):
             end_within(GONE_WITHIN)  # before the commit: nothing may keep this process after it
 
-    if not settle_before(deadline, turns.engine, step, turns.outage):
+    if not retry_before(deadline, turns.engine, step, turns.outage):
         return True
     if unfinished:
         work.log.released(unfinished)

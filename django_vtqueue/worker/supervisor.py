@@ -26,8 +26,8 @@ from ..core.backoff import trouble_pause
 from ..core.clock import NEVER, SECOND, microseconds
 from ..core.grace import RENEWED_AFTER
 from ..core.ids import new_worker_id
-from ..core.inbox import Inbox
 from ..core.settlement import broken_off
+from ..core.signal_safe_queue import SignalSafeQueue
 from ..engines import new_engine
 from ..models import Job, WorkerProcess
 from ..queue.doorbell import declare_dead, exists, folder_of, mark_over_time, path_of, remove, ring_worker
@@ -35,8 +35,7 @@ from ..queue.settling import settle
 from . import systemd
 from .log import WorkerLog
 from .options import WorkerOptions, scopes_of
-from .outage import Outage
-from .settling_alone import settle_before
+from .outage import Outage, retry_before
 from .shared_state import Departure, SharedState, new_memory
 from .shutdown import end_within
 
@@ -60,7 +59,7 @@ from django_vtqueue.worker.supervised import main
 main(json.loads(sys.argv[2]))"""
 
 
-class Child:
+class ChildProcess:
     """One worker in a process of its own, as its supervisor sees it; ``share``: the jobs that it may begin."""
 
     def __init__(self, alias: str, options: WorkerOptions, log: WorkerLog) -> None:
@@ -135,9 +134,9 @@ class Supervisor:
         self.scopes = scopes_of(backend, options.queues)
         self.left_running = False  # see Worker: the code of children has ended with them
         self._said = False  # that it met an error
-        self._told: Inbox[None] = Inbox()
+        self._told: SignalSafeQueue[None] = SignalSafeQueue()
         self._asked = self._stops = 0  # how often it was told to stop, and has passed that on
-        self._children: list[Child] = []
+        self._children: list[ChildProcess] = []
         self._wanted = options.processes
         self._unshared = options.max_jobs  # jobs that may be begun, and that no child has as its share
         self._start_at = 0.0  # monotonic: not before
@@ -209,7 +208,7 @@ class Supervisor:
             limits = [limit for limit in (share, self.options.max_jobs_per_process) if limit]
             options = replace(self.options, processes=1, supervised=True, max_jobs=min(limits, default=None))
             try:
-                child = Child(self.backend.alias, options, self.log)
+                child = ChildProcess(self.backend.alias, options, self.log)
             except OSError as error:  # no memory for another process, just now
                 logger.warning("a process could not be started: %s", error)
                 self.postpone_start()
@@ -223,7 +222,7 @@ class Supervisor:
         self._failures += 1
         self._start_at = time.monotonic() + trouble_pause(self._failures)
 
-    def look_after(self, child: Child) -> None:
+    def look_after(self, child: ChildProcess) -> None:
         """Notice the end of a child; kill it, or renew its leases, if that is due and the child does not do it."""
         now, state = time.monotonic(), child.state
         if child.ended():
@@ -250,7 +249,7 @@ class Supervisor:
                 self.engine.renew(jobs, self.engine.now())
         return min((job.lease_us / SECOND * RENEWED_AFTER for job in jobs), default=1.0)
 
-    def forget(self, child: Child) -> None:
+    def forget(self, child: ChildProcess) -> None:
         """Forget a child that has ended; if it did not do so by itself, have the others settle what it held."""
         self._children.remove(child)
         state, code = child.state, child.process.returncode
@@ -327,6 +326,6 @@ class Supervisor:
             rows = WorkerProcess.objects.using(self.engine.alias).filter(pk__in=self._killed)
             rows._raw_delete(self.engine.alias)
 
-        if self._killed and settle_before(time.monotonic() + RELEASING, self.engine, step, Outage(self.engine)):
+        if self._killed and retry_before(time.monotonic() + RELEASING, self.engine, step, Outage(self.engine)):
             for worker_id in self._killed:
                 remove(str(self.bell_of(worker_id)))

@@ -21,7 +21,7 @@ from ..exceptions import Indescribable, TaskTimeout
 from ..execution.connections import close_leftovers
 from ..execution.execute import Execution, build_backends, execute
 from ..execution.outcomes import Outcome, announce, burial
-from ..execution.transactional import Tell, take_no_notice
+from ..execution.transactional import Notify, ignore_event
 from .log import WorkerLog
 
 logger = logging.getLogger("django_vtqueue")
@@ -42,7 +42,7 @@ class Pool:
         backend: VTQueueBackend,
         log: WorkerLog,
         finished: Callable[[Outcome], None],
-        tell: Tell = take_no_notice,
+        tell: Notify = ignore_event,
     ) -> None:
         self.slots, self.backend, self.log, self.finished, self.tell = size, backend, log, finished, tell
         self._running: dict[ClaimKey, int] = {}  # which thread

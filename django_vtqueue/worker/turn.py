@@ -16,11 +16,11 @@ from ..queue.claims import Claims, Taken, start_attempt
 from ..queue.settling import settle, settled_before
 from ..queue.workers import QUIET, STOP
 from .heartbeat import Heartbeat
-from .housekeeping import Housekeeping
 from .log import job_name
 from .options import overflowing
 from .outage import Outage
 from .pacing import Pacing
+from .periodic import PeriodicWork
 from .work import AT_ONCE, Work
 
 logger = logging.getLogger("django_vtqueue")
@@ -36,7 +36,7 @@ class Turns:
         overflow = overflowing(self.backend, scopes)
         self.claims = Claims(self.engine, work.limits, overflow, begins_later=work.transactional.is_transactional)
         self.pacing = Pacing()
-        self.housekeeping = Housekeeping(self.engine, heartbeat, work)
+        self.periodic = PeriodicWork(self.engine, heartbeat, work)
         self.outage = Outage(self.engine)
         self._stopping = False
         self._unsure = False  # the last turn may or may not have been committed
@@ -49,7 +49,7 @@ class Turns:
     @property
     def stopping(self) -> bool:
         """Whether nothing more is claimed, for good."""
-        return self._stopping or self.housekeeping.foreign
+        return self._stopping or self.periodic.foreign
 
     @property
     def quiet(self) -> bool:
@@ -60,9 +60,9 @@ class Turns:
         """Take a turn, then maintain the database; after an error the worker waits and goes on."""
         try:
             self.turn()
-            self.housekeeping.upkeep.do(contended=self.pacing.contended)
-            self.leases.gaps.waited(self.outage.lasts())  # it got the lock at last
-            self.outage.over()
+            self.periodic.upkeep.do_what_is_due(contended=self.pacing.contended)
+            self.leases.gaps.note_wait(self.outage.seconds())  # it got the lock at last
+            self.outage.note_success()
         except Exception as error:
             self.recover(error)
 
@@ -77,11 +77,11 @@ class Turns:
             work.in_flight.recall()
         begun, outcomes = work.in_flight.begun(), work.outcomes[:AT_ONCE]
         free, ahead = self.room()
-        if work.take_next_writer():
+        if work.take_next_transactional():
             free = max(free - 1, 0)  # a transactional job takes this slot
         if not ((free or ahead) and self.may_find(outcomes)):
             free = ahead = 0
-        if not (outcomes or begun or free or ahead or work.starting):
+        if not (outcomes or begun or free or ahead or work.next_transactional):
             return
         if (outcomes or begun) and (free or ahead) and self.pacing.apart:  # two transactions instead of one
             self.exchange(outcomes, begun, 0, 0)
@@ -103,10 +103,10 @@ class Turns:
         """
         lost: set[ClaimKey] = set()
         taken: Taken | None = None
-        starting = self.work.starting
+        transactional = self.work.next_transactional
         self._unsure = True
         with self.engine.transaction():
-            self.leases.gaps.locked(self.outage.lasts())
+            self.leases.gaps.note_lock(self.outage.seconds())
             if outcomes:
                 settlements = [outcome.settlement for outcome in outcomes]
                 lost = settle(self.engine, settlements)
@@ -115,13 +115,13 @@ class Turns:
                     lost -= {s.job.key for s in missing if settled_before(s, self.engine.find(s.job.id))}
             if begun:
                 self.engine.start_attempts(begun, self.engine.now())
-            starts = bool(starting and start_attempt(self.engine, starting, self.engine.now()))
+            may_begin = bool(transactional and start_attempt(self.engine, transactional, self.engine.now()))
             if free or ahead:
                 taken = self.claim(free, ahead)
-        self.pacing.took(self.engine.last_hold)
+        self.pacing.note_hold(self.engine.last_hold)
         self.work.in_flight.count(begun)
         self.work.settled(outcomes, lost)
-        self.work.start(starts)
+        self.work.run_transactional(may_begin)
         if taken:
             self.work.claimed(taken, free)
         self._unsure = False
@@ -129,16 +129,16 @@ class Turns:
     def keep_up(self) -> None:
         """Renew what is held, end what has run for too long, and do what is due once a second."""
         if self.outage.gone:
-            self.housekeeping.look()  # it fails as long as the database is gone, which a turn without work would not
-        elif self.outage.lasts():
-            self.housekeeping.check_replaced()
+            self.periodic.look()  # it fails as long as the database is gone, which a turn without work would not
+        elif self.outage.seconds():
+            self.periodic.check_replaced()
         self.leases.look(self.engine.now())
         hung = self.work.end_over_time()
         if hung and not self.stopping:
             logger.warning("%s does not end; this worker finishes its other jobs and leaves", job_name(hung))
             self.stop()
         self.leases.renew()
-        self.housekeeping.do()
+        self.periodic.do_what_is_due()
         if self._unsure:
             self.leases.release_unknown()
             self._unsure = False
@@ -161,15 +161,15 @@ class Turns:
         """Go on after an error: wait if the database has a passing trouble, else settle the outcomes one by one."""
         trouble = self.engine.trouble(error)
         if trouble is Trouble.BUSY:
-            self.pacing.busy()
+            self.pacing.note_busy()
         if trouble is None and self.work.outcomes:
             logger.warning("a turn failed (%r); its jobs are settled one by one", error)
             try:
-                self.work.settle_alone()
+                self.work.settle_one_by_one()
                 return
             except Exception as again:
                 error = again
-        self.outage.failed(error, self.pacing.retry_factor, left=self.leases.left())
+        self.outage.note_failure(error, self.pacing.retry_factor, left=self.leases.left())
 
     # Between turns
 
@@ -179,19 +179,19 @@ class Turns:
             return self.outage.retry_at
         if self.work.outcomes:
             return 0.0
-        at = min(self.housekeeping.next_at(), self.leases.renew_at, self.work.next_at())
+        at = min(self.periodic.next_at(), self.leases.renew_at, self.work.next_at())
         return min(at, time.monotonic() + self.next_due.seconds_to_sleep()) if any(self.room()) else at
 
     def look_at(self) -> float:
         """Return when to look at the database next (monotonic): not in trouble, nor as long as no slot is free."""
-        return NEVER if self.outage.waiting() or not any(self.room()) else self.housekeeping.look_at
+        return NEVER if self.outage.waiting() or not any(self.room()) else self.periodic.look_at
 
     def look(self) -> bool:
         """If it is time to, look whether the database has changed; return whether a turn is to be taken."""
-        if self.outage.waiting() or time.monotonic() < self.housekeeping.look_at:
+        if self.outage.waiting() or time.monotonic() < self.periodic.look_at:
             return False
         try:
-            return self.housekeeping.look()
+            return self.periodic.look()
         except Exception as error:
             self.recover(error)
             return True

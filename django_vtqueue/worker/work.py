@@ -26,11 +26,11 @@ from .log import WorkerLog, job_name
 from .next_due import NextDue
 from .options import WorkerOptions, limits_of
 from .prefetch import Prefetch
-from .settling_alone import settle_alone
+from .settling_one_by_one import settle_one_by_one
 from .shared_state import SharedState
 from .statistics import Recorder
 from .thread_pool import Pool
-from .writer_line import WriterLine
+from .transactional_line import TransactionalLine
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -58,11 +58,11 @@ class Work:
         self.in_flight = InFlight()
         self.leases = Leases(engine, worker_id, backend, self.in_flight)
         self.prefetch = Prefetch(self.in_flight)
-        self.transactional = WriterLine(backend)
+        self.transactional = TransactionalLine(backend)
         self.recorder = Recorder(engine, worker_id)
         self.outcomes: list[Outcome] = []  # finished, not yet settled
-        self.starting: HeldJob | None = None  # a transactional job whose turn it is
-        self.started = 0
+        self.next_transactional: HeldJob | None = None  # a transactional job whose turn it is
+        self.jobs_started = 0
         self._clock_lock = Lock()
         self._none_ahead = False  # the last claim had no free slot, and found nothing that may be claimed ahead
 
@@ -77,7 +77,7 @@ class Work:
             return 0, 0
         free = self.free_slots()
         if self.options.max_jobs:
-            claimed = self.started + len(self.transactional) + bool(self.starting)
+            claimed = self.jobs_started + len(self.transactional) + bool(self.next_transactional)
             return max(min(free, self.options.max_jobs - claimed), 0), 0
         depth = 0 if self._none_ahead else self.prefetch.depth()
         ahead = min(depth + min(free, 0), AT_ONCE)
@@ -90,10 +90,10 @@ class Work:
         """
         return self.pool.slots - len(self.in_flight) + len(self.outcomes) + len(self.transactional)
 
-    def take_next_writer(self) -> bool:
+    def take_next_transactional(self) -> bool:
         """Take the transactional job whose turn it is for the next transaction; return whether there is one."""
-        if self.transactional.ready() and self.free_slots() > 0:
-            self.starting = self.transactional.next()
+        if self.transactional.may_take_next() and self.free_slots() > 0:
+            self.next_transactional = self.transactional.next()
             return True
         return False
 
@@ -103,8 +103,8 @@ class Work:
 
     def next_at(self) -> float:
         """Return when one of the jobs, or the statistics, needs a turn (monotonic)."""
-        next_writer_at = self.transactional.free_at() if self.free_slots() > 0 else NEVER
-        return min(self.in_flight.next_end(), self.prefetch.release_at, next_writer_at, self.recorder.next_at)
+        next_transactional_at = self.transactional.free_at() if self.free_slots() > 0 else NEVER
+        return min(self.in_flight.next_end(), self.prefetch.release_at, next_transactional_at, self.recorder.next_at)
 
     # In
 
@@ -134,24 +134,24 @@ class Work:
         self.leases.add(jobs)
         self.transactional.add(job for job in new if job.key in waiting)
         running = [job for job in new if job.key not in waiting] if waiting else new
-        self.started += len(running)
+        self.jobs_started += len(running)
         self.prefetch.add(running)
         self.tell_supervisor()  # before a task may keep the interpreter to itself
         self.pool.run(running)
-        self.next_due.took(taken.everything)
+        self.next_due.note_claim(taken.everything)
 
-    def start(self, starts: bool) -> None:
+    def run_transactional(self, may_begin: bool) -> None:
         """Have the transactional job run whose attempt was counted now; release it if it may not begin any more."""
-        if not (job := self.starting):
+        if not (job := self.next_transactional):
             return
-        self.starting = None
-        if not starts:
+        self.next_transactional = None
+        if not may_begin:
             self.transactional.finished(job.key)
             self.outcomes.append(not_executed(job))
             return
         job.begin(self.engine.now())
         self.in_flight.start_clock(job.key, longest_runs([job], self.backend)[0])
-        self.started += 1
+        self.jobs_started += 1
         self.tell_supervisor()
         self.pool.run([job])
 
@@ -161,15 +161,15 @@ class Work:
         with self._clock_lock:  # a thread may set the limit of its job meanwhile
             state.ends_at = self.in_flight.next_end()
         state.renew_by = self.leases.renew_by
-        state.held, state.started, state.ended = len(self.in_flight), self.started, self.log.ended
+        state.held, state.started, state.ended = len(self.in_flight), self.jobs_started, self.log.ended
         state.longest_hold, state.importing = self.engine.longest_hold, self.limits.imports.lately()
 
-    def transaction_waits(self, key: ClaimKey) -> None:
+    def note_transaction_waits(self, key: ClaimKey) -> None:
         """Note that a job is transactional."""
         if job := self.in_flight.get(key):
             self.transactional.note_transactional(job)
 
-    def transaction_begun(self, key: ClaimKey) -> None:
+    def note_transaction_begun(self, key: ClaimKey) -> None:
         """Note that the transaction of a job has begun."""
         if job := self.in_flight.get(key):
             self.transactional.begun(job)
@@ -194,7 +194,7 @@ class Work:
 
     def recall(self) -> list[HeldJob]:
         """Take back all that has not begun."""
-        starting, self.starting = [self.starting] if self.starting else [], None
+        starting, self.next_transactional = [self.next_transactional] if self.next_transactional else [], None
         return [*self.pool.recall(), *self.transactional.recall(), *starting]
 
     def finished(self, outcome: Outcome) -> None:
@@ -222,10 +222,10 @@ class Work:
         if any(outcome.uses_no_attempt for outcome in outcomes):
             ring(self.backend.database, self.backend.settings.doorbells)
 
-    def settle_alone(self) -> None:
+    def settle_one_by_one(self) -> None:
         """Settle what has finished one by one."""
         outcomes = list(self.outcomes)
-        self.settled(outcomes, settle_alone(self.engine, outcomes))
+        self.settled(outcomes, settle_one_by_one(self.engine, outcomes))
 
     def concluded(self, outcomes: Sequence[Outcome]) -> None:
         """Count and forget jobs whose settlement was made."""

@@ -13,7 +13,7 @@ from django.test import Client
 from django.urls import reverse
 
 from django_vtqueue import Queue, requeueing
-from django_vtqueue.admin import bulk, selection
+from django_vtqueue.admin import letter_bulk, letter_selection
 from django_vtqueue.core import clock
 from django_vtqueue.core.history import Entry
 from django_vtqueue.models import DeadLetter, Job, Requeue
@@ -72,7 +72,7 @@ def test_requeue_of_many_goes_on_in_the_background(admin_client: Client) -> None
 def test_a_step_while_the_page_is_read(admin_client: Client) -> None:
     """A run that goes on between two queries of its page is not said to be lost."""
     group("a", 3)
-    run = requeueing.start(selection.Criteria(fingerprint="a"), rate=1)
+    run = requeueing.start(letter_selection.Criteria(fingerprint="a"), rate=1)
     address, steps = reverse("admin:vtqueue_requeue_change", args=[run.pk]), []
 
     def step_in_between(execute: Any, sql: str, *arguments: Any) -> Any:
@@ -118,7 +118,7 @@ def test_discard_of_many(admin_client: Client, monkeypatch: pytest.MonkeyPatch) 
     group("a", 5), group("b", 1)
     html = shown(admin_client, "discard", fingerprint="a")
     assert "5 dead letters will be discarded for good." in html
-    monkeypatch.setattr(bulk, "MOST_DISCARDED", 4)
+    monkeypatch.setattr(letter_bulk, "MOST_DISCARDED", 4)
     values = {"criteria": criteria_in(html)}
     assert said(send(admin_client, "discard", **values)) == [
         "4 dead letters were discarded.",
@@ -180,7 +180,7 @@ def test_what_became_of_a_run(admin_client: Client) -> None:
     """A run has the name of what it is about, and says what its jobs have become, as long as that can still change."""
     group("a", 3)
     [bad] = group("a", 1, payload='{"args":["1",2],"kwargs":{}}', max_attempts=1)
-    run = requeueing.start(selection.Criteria(fingerprint="a"))
+    run = requeueing.start(letter_selection.Criteria(fingerprint="a"))
     run_pending()
     html = page(admin_client, run)
     assert "tests.project.tasks.add: ConnectionError" in text(html)
@@ -201,7 +201,7 @@ def test_what_became_of_many(admin_client: Client, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(requeueing, "BATCH", 2)
     monkeypatch.setattr(requeueing, "FOLLOWED", 3)
     group("a", 4), group("b", 1, exception_class="builtins.KeyError")
-    run = requeueing.start(selection.Criteria())
+    run = requeueing.start(letter_selection.Criteria())
     run_pending()
     seen = text(page(admin_client, run))
     assert "tests.project.tasks.add: several exceptions" in seen
@@ -218,11 +218,11 @@ def die(queue: Queue) -> None:
 
 def test_nothing_is_read_while_an_export_is_sent(sqlite_file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a line that was sent, with more to come, no reader is open: a slow download does not keep the log long."""
-    monkeypatch.setattr(bulk, "SLICE", 2)
+    monkeypatch.setattr(letter_bulk, "SLICE", 2)
     queue = Queue("default", using=sqlite_file, max_attempts=1)
     for _ in range(5):
         die(queue)
-    lines = iter(bulk.as_file(bulk.slices(Criteria(died_to=clock.now()), sqlite_file)))
+    lines = iter(letter_bulk.as_file(letter_bulk.slices(Criteria(died_to=clock.now()), sqlite_file)))
     next(lines)
     die(queue)  # there is something in the log
     path = connections[sqlite_file].settings_dict["NAME"]

@@ -12,7 +12,7 @@ from django.test import Client
 from django.urls import reverse
 
 from django_vtqueue import requeueing
-from django_vtqueue.admin import bulk
+from django_vtqueue.admin import letter_bulk
 from django_vtqueue.admin.fields import restored
 from django_vtqueue.core import clock
 from django_vtqueue.core.history import Entry, read
@@ -146,7 +146,7 @@ def lines(response: Any) -> list[dict[str, Any]]:
 
 def test_export(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """All that are listed, or selected, are written as JSON lines, each once, with what is secret hidden."""
-    monkeypatch.setattr(bulk, "SLICE", 2)
+    monkeypatch.setattr(letter_bulk, "SLICE", 2)
     now = clock.now()
     mine = [letter(task_path=SIGN_IN, payload=SECRET, died_at=now - 5) for _ in range(5)]
     damaged = letter(queue_name="other", payload='{"password": hunter2', history="{oops")

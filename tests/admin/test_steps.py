@@ -13,7 +13,7 @@ from django.test import Client
 from django.urls import reverse
 
 from django_vtqueue import call
-from django_vtqueue.admin import steps_made as admin_made
+from django_vtqueue.admin import step_table as admin_made
 from django_vtqueue.core import clock, history
 from django_vtqueue.core.clock import LAST_INSTANT
 from django_vtqueue.fields import StoredText

@@ -18,7 +18,7 @@ def test_a_job_that_was_given_back_is_due_at_once(bench: Bench) -> None:
     """Also when the last claim took all there was: what the worker itself gives back is no row that it may not take."""
     next_due = NextDue(bench.engine, [Scope(("q",), raw=True)])
     bench.publish("x", now=-PAST)
-    next_due.took(True)
+    next_due.note_claim(True)
     next_due.expect(now())
     assert next_due.due()
 
@@ -29,7 +29,7 @@ def test_what_may_not_be_taken_yet_is_not_asked_for_again_and_again(
     """After a claim that left a due row (its holder may only have been stopped) the worker waits for a moment."""
     next_due = NextDue(bench.engine, [Scope(("q",), raw=True)])
     bench.publish("x", now=-PAST)
-    next_due.took(True)
+    next_due.note_claim(True)
     monkeypatch.setattr("django_vtqueue.worker.next_due.LOOK", 60)
     assert not next_due.due()
     assert 0 < next_due.seconds_to_sleep() <= 60
@@ -37,12 +37,12 @@ def test_what_may_not_be_taken_yet_is_not_asked_for_again_and_again(
 
 def test_a_ring_after_a_pause_is_answered_at_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker claims without a look, where a claim keeps no others waiting; one that is rung again and again looks."""
-    monkeypatch.setattr("django_vtqueue.worker.next_due.PAUSE", 60)
+    monkeypatch.setattr("django_vtqueue.worker.next_due.QUIET_BEFORE_RING", 60)
     next_due = NextDue(bench.engine, [Scope(("q",), raw=True)])
-    next_due.rung()
+    next_due.note_ring()
     assert next_due.due() is not bench.engine.looks_first
-    next_due.took(True)
-    next_due.rung()
+    next_due.note_claim(True)
+    next_due.note_ring()
     assert not next_due.due()
 
 
@@ -50,20 +50,20 @@ def test_what_a_claim_at_once_has_not_looked_for_is_claimed_by_the_next_one(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It takes due jobs only; a lease that has ended is claimed by the next one, though the worker is rung again."""
-    monkeypatch.setattr("django_vtqueue.worker.next_due.PAUSE", 0)
+    monkeypatch.setattr("django_vtqueue.worker.next_due.QUIET_BEFORE_RING", 0)
     scopes, claims = [Scope(("q",), raw=True)], Claims(bench.engine)
     next_due = NextDue(bench.engine, scopes)
     at_once = []
     for worker, instant in (("w1", at(-PAST)), ("w2", now())):
         bench.publish(worker, now=-PAST)
-        next_due.rung()
+        next_due.note_ring()
         at_once.append(next_due.at_once)
         with bench.engine.transaction():
             taken = claims.claim(scopes, 10, worker, instant, only_due=next_due.at_once)
-        next_due.took(taken.everything)
+        next_due.note_claim(taken.everything)
     assert at_once == [not bench.engine.looks_first, False]
     assert len(taken.rows) == 2
-    next_due.rung()
+    next_due.note_ring()
     assert next_due.at_once is not bench.engine.looks_first
 
 

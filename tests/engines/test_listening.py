@@ -24,7 +24,7 @@ from .projects import ServerProject, enqueue
 NEVER_LOOKS = """
 import django; django.setup()
 from importlib import import_module
-for name in ("worker.housekeeping", "queue.consumer"):
+for name in ("worker.periodic", "queue.consumer"):
     import_module(f"django_vtqueue.{name}").HEARING_LOOK = 3600
 """
 WORKER = f"{NEVER_LOOKS}\nfrom django.core.management import call_command\ncall_command('vtworker')"

@@ -11,8 +11,7 @@ from pytest_django import DjangoDbBlocker
 from django_vtqueue import Lease, Queue, SlotCycle
 from django_vtqueue.engines import engine_for
 from django_vtqueue.inspection import overview
-from django_vtqueue.inspection.held import holdings
-from django_vtqueue.inspection.slots import cycles
+from django_vtqueue.inspection.leases import cycles, holdings
 from tests.conftest import empty_tables, reached
 from tests.postgresql import Server
 

@@ -41,7 +41,7 @@ def test_a_turn_that_failed_leaves_nothing_in_memory(database: Database) -> None
             try:
                 turn()
             except OperationalError as error:
-                outage.failed(error)
+                outage.note_failure(error)
         assert [reference() for reference in held] == [None]
     finally:
         gc.enable()

@@ -168,7 +168,7 @@ def test_a_file_that_is_still_being_copied_is_not_opened(database: Database, oth
         try:
             return engine.replaced()
         except OperationalError as error:
-            Outage(engine).failed(error)
+            Outage(engine).note_failure(error)
             return False
 
     with engine.without_lock_waits():
@@ -212,7 +212,7 @@ def test_a_connection_closed_behind_django_is_a_trouble_after_which_a_new_one_is
         with pytest.raises(ProgrammingError) as caught:
             engine.changed()
         assert engine.trouble(caught.value) is Trouble.GONE
-        Outage(engine).failed(caught.value)
+        Outage(engine).note_failure(caught.value)
         assert_impatient(database, engine)
 
 

@@ -42,7 +42,7 @@ from django.core.management import execute_from_command_line
 execute_from_command_line(sys.argv)
 """
 # A worker that is woken by its bell, or by a time that it knows, or in an hour.
-NEVER_LOOKS = {"worker.housekeeping.LOOK": 3600, "worker.housekeeping.RARE_LOOK": 3600}
+NEVER_LOOKS = {"worker.periodic.LOOK": 3600, "worker.periodic.RARE_LOOK": 3600}
 
 
 def environment(database: Database, **variables: str) -> dict[str, str]:

@@ -56,7 +56,7 @@ def test_children_of_a_supervisor_that_are_killed(database: Database, start_work
 
 def test_an_order_in_real_workers(database: Database, start_worker: Start) -> None:
     """A job gives its slot back while it waits, and an event wakes it at once, through the doorbell."""
-    worker = start_worker("--threads", "1", constants={"worker.housekeeping.LOOK": 3600})
+    worker = start_worker("--threads", "1", constants={"worker.periodic.LOOK": 3600})
     first, second = database.enqueue(durable.order, 1), database.enqueue(durable.order, 2)
     for job_id in (first, second):
         wait_until(lambda: waiting(database, job_id) == "shipped")  # noqa: B023

@@ -41,7 +41,7 @@ def test_a_group_in_two_workers(database: Database, start_worker: Start) -> None
     parts = [chain(call(shop.add_one, number), call(shop.add_one)) for number in range(6)]
     whole = enqueue(database, group(parts, then=call(shop.report, title="Sum: ")))
     for _ in range(2):
-        start_worker("--threads", "2", constants={"worker.housekeeping.LOOK": 3600})
+        start_worker("--threads", "2", constants={"worker.periodic.LOOK": 3600})
     database.wait_for(whole)
     assert database.job(whole)["result"] == '"Sum: 27"'
     [made] = database.rows("SELECT count(*) AS made FROM vtqueue_job WHERE parent_id = ?", whole)

@@ -6,7 +6,7 @@ import pytest
 
 from django_vtqueue.worker import pacing, prefetch
 from django_vtqueue.worker.in_flight import InFlight
-from django_vtqueue.worker.pacing import GAP, LONG, Pacing
+from django_vtqueue.worker.pacing import BETWEEN_TURNS, LONG, Pacing
 from django_vtqueue.worker.prefetch import Prefetch
 
 
@@ -34,42 +34,42 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
 
 
 def test_turns_wait_for_each_other_while_others_often_have_the_lock(watch: Watch) -> None:
-    """At once as long as no other writer, or hardly one, was in the way; then one every GAP seconds, until few are."""
+    """At once as long as no other writer, or hardly one, was in the way; else one every BETWEEN_TURNS seconds."""
     paced = Pacing()
     paced.wait_for_more()
     for _ in range(20):
-        paced.busy()
+        paced.note_busy()
         for _ in range(7):
-            paced.took(0.0)
+            paced.note_hold(0.0)
         paced.wait_for_more()
     assert not watch.slept
     assert paced.retry_factor == 1
     for _ in range(20):
-        paced.busy()
-        paced.busy()
-        paced.took(0.0)
+        paced.note_busy()
+        paced.note_busy()
+        paced.note_hold(0.0)
     assert paced.retry_factor == 2
     paced.wait_for_more()
-    assert watch.slept == pytest.approx(GAP)
+    assert watch.slept == pytest.approx(BETWEEN_TURNS)
     paced.wait_for_more()
-    assert watch.slept == pytest.approx(GAP)
+    assert watch.slept == pytest.approx(BETWEEN_TURNS)
     for _ in range(20):
-        paced.took(0.0)
+        paced.note_hold(0.0)
     paced.wait_for_more()
-    assert watch.slept == pytest.approx(GAP)
+    assert watch.slept == pytest.approx(BETWEEN_TURNS)
 
 
 def test_after_a_long_transaction_the_next_ones_are_shorter(watch: Watch) -> None:
     """What a computing thread has made long once it makes long again; after some hundred short ones it is forgotten."""
     paced = Pacing()
-    paced.took(LONG / 2)
+    paced.note_hold(LONG / 2)
     assert not paced.apart
-    paced.took(LONG * 2)
+    paced.note_hold(LONG * 2)
     assert paced.apart
-    paced.took(0.0)
+    paced.note_hold(0.0)
     assert paced.apart
     for _ in range(100):
-        paced.took(0.0)
+        paced.note_hold(0.0)
     assert not paced.apart
 
 

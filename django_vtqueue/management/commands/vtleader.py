@@ -65,10 +65,10 @@ class Command(BaseCommand):
         if owns_process:
             reap_orphans()
         with log_lines(sys.stderr if owns_process else self.stderr, options["verbosity"]):
-            sys.exit(Turns(lease, options["command"]).run())
+            sys.exit(LeaderLoop(lease, options["command"]).run())
 
 
-class Turns:
+class LeaderLoop:
     """The turns of one instance: it waits for the leadership, and runs the command as long as it has it."""
 
     def __init__(self, lease: Lease, command: list[str]) -> None:

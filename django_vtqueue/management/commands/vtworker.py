@@ -228,7 +228,7 @@ def wait_for_tables(database: str, stopping: Stopping) -> None:
         except DatabaseError as error:
             if engine.trouble(error) is None:
                 raise
-            outage.failed(error)
+            outage.note_failure(error)
         else:
             if not problem:
                 return

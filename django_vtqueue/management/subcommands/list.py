@@ -1,6 +1,5 @@
 """``vtqueue list``: the jobs of a state, a queue, a task, a time."""
 
-import re
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator
@@ -9,7 +8,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.core.management.base import CommandError
-from django.utils.dateparse import parse_datetime
 
 from ...backend import VTQueueBackend
 from ...core.clock import LAST, microseconds, to_instant
@@ -21,9 +19,9 @@ from ...inspection.keyset import ListQuery, Page, list_jobs, list_letters
 from ...inspection.waiting import count_children, state_word, waiting_sentence
 from ...models import DeadLetter, Job
 from ...tasks.task import find_task, import_task_modules, loaded_tasks
-from ..arguments import positive
+from ..arguments import duration_or_moment, positive
 from ..output import add_json, ago, arguments, as_json, in_one_line, iso, table
-from .queues import UNITS, remark_on
+from .queues import remark_on
 
 HELP = "Lists jobs, the newest first (those that wait: in the order in which they are claimed), or dead letters."
 LOOKED_AT = 100_000  # rows
@@ -99,15 +97,10 @@ def since(given: str | None, now: int) -> int | None:
     """Return the instant that a command line means; raise CommandError for what is none."""
     if given is None:
         return None
-    if ago := re.fullmatch(r"(\d{1,6})([smhd])", given):
-        return now - microseconds(timedelta(**{UNITS[ago[2]]: int(ago[1])}))
-    try:
-        moment = parse_datetime(given)
-    except ValueError:
-        moment = None
-    if moment is None:
+    begin = duration_or_moment(given)
+    if begin is None:
         raise CommandError(f"--since is {given!r}, but must be as 30m, 2h or 1d, or as 2030-12-31 15:00.")
-    return to_instant(moment)
+    return now - microseconds(begin) if isinstance(begin, timedelta) else to_instant(begin)
 
 
 def when(moment: datetime) -> str | None:

@@ -10,7 +10,6 @@ from typing import Any
 
 from django.core.management.base import CommandError
 from django.db.models import Count, Q
-from django.utils.dateparse import parse_datetime
 
 from ...backend import VTQueueBackend
 from ...core.clock import from_instant, to_instant
@@ -19,9 +18,7 @@ from ...core.names import is_reserved, refusal
 from ...engines import engine_for
 from ...models import RESERVED, WAITING, Job
 from ...queue import pauses
-from ..arguments import login
-
-UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+from ..arguments import duration_or_moment, login
 
 
 def pause_arguments(parser: ArgumentParser) -> None:
@@ -50,13 +47,12 @@ def moment(given: str | None, now: int) -> datetime | timedelta | None:
     """Return when a pause is to end; a time of day is the next one. Raise CommandError for what is no moment."""
     if given is None:
         return None
-    if found := re.fullmatch(r"(\d{1,6})([smhd])", given):
-        return timedelta(**{UNITS[found[2]]: int(found[1])})
     with suppress(ValueError):
         if re.fullmatch(r"\d\d:\d\d(:\d\d)?", given):
             return next_time(time.fromisoformat(given), now)
-        if end := parse_datetime(given):
-            return from_instant(to_instant(end))
+    end = duration_or_moment(given)
+    if end is not None:
+        return end if isinstance(end, timedelta) else from_instant(to_instant(end))
     raise CommandError(f"--until is {given!r}, but must be as 30m, 2h or 1d, as 15:00, or as 2030-12-31 15:00.")
 
 

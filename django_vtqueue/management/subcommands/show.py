@@ -15,7 +15,7 @@ from ...core.ids import shown_worker
 from ...core.masks import HIDDEN, Mask
 from ...engines import engine_for
 from ...fields import StoredText
-from ...inspection.trees import Child, children_of, has_tree, tree
+from ...inspection.trees import ChildJob, children_of, has_tree, tree
 from ...inspection.waiting import state_word
 from ...inspection.why import why
 from ...models import DeadLetter, Job
@@ -107,7 +107,7 @@ def step_line(record: Any) -> str:
     return f"{record.get('kind')} {record.get('name')}{when}{took}{behind}{result}"
 
 
-def child_line(child: Child) -> str:
+def child_line(child: ChildJob) -> str:
     """Return a child of a step in one line: the end of its id, its state, and its result or why it has failed."""
     result = f": {storable(child.failure[:LONGEST])}" if child.failure else shortened(child.result)
     return f"…{storable(str(child.stored))[-8:]} {child.word or '(unknown)'}{result}"

@@ -10,9 +10,9 @@ from ..queue.clock_steps import ClockSteps
 from ..queue.doorbell import HEARING_LOOK, LOOK, RARE_LOOK
 from ..queue.origin import foreign_origin
 from .cancellation import Cancellation
+from .database_upkeep import DatabaseUpkeep
 from .heartbeat import Heartbeat
 from .recurring import Recurring
-from .upkeep import Upkeep
 from .work import Work
 
 logger = logging.getLogger("django_vtqueue")
@@ -20,7 +20,7 @@ logger = logging.getLogger("django_vtqueue")
 WATCHFUL = 60.0  # seconds after a commit of another connection
 
 
-class Housekeeping:
+class PeriodicWork:
     """What a worker does periodically; each part says when it is next due (``next_at``).
 
     ``foreign``: the database was replaced by a copy from elsewhere, whose jobs are not to run here. ``look_at``
@@ -30,7 +30,7 @@ class Housekeeping:
     def __init__(self, engine: Engine, heartbeat: Heartbeat, work: Work) -> None:
         self.engine, self.heartbeat, self.work, self.next_due = engine, heartbeat, work, work.next_due
         self.clock_steps = ClockSteps(engine)
-        self.upkeep = Upkeep(work)
+        self.upkeep = DatabaseUpkeep(work)
         self.cancellation = Cancellation(engine, work.in_flight)
         self.recurring = Recurring(engine, work.backend, heartbeat.worker)
         self.listener = Listener()
@@ -42,7 +42,7 @@ class Housekeeping:
         parts = (self.heartbeat.next_at, self.clock_steps.next_at, self.upkeep.next_at)
         return min(*parts, self.recurring.next_at())
 
-    def do(self) -> None:
+    def do_what_is_due(self) -> None:
         """Do what is due, before a turn."""
         if self.clock_steps.go_on():  # before the heartbeat, which sets right what says that a clock was ahead
             self.next_due.forget()
@@ -55,9 +55,9 @@ class Housekeeping:
         if not self.foreign and self.recurring.keep():
             self.next_due.forget()
 
-    def rung(self, workers: bool) -> None:
+    def note_ring(self, workers: bool) -> None:
         """Look for jobs, for the doorbell was rung; ``workers``: read the rows of the workers, too."""
-        self.next_due.rung()
+        self.next_due.note_ring()
         if workers:
             self.heartbeat.others.look_again()
             self.heartbeat.next_at = 0.0

@@ -23,7 +23,7 @@ PRUNING_SHARE = 0.1  # of the time
 PRUNE_AGAIN = 0.1  # seconds, if there was something: what ends in a stream is outdated in a stream
 
 
-class Upkeep:
+class DatabaseUpkeep:
     """Looks after the database of a worker: its log, what was kept for long enough, what waits without a reason."""
 
     def __init__(self, work: Work) -> None:
@@ -34,13 +34,13 @@ class Upkeep:
         self._tidy_at = 0.0  # monotonic
         self._told_of_log = self._told_of_failure = False
 
-    def do(self, *, contended: bool) -> None:
+    def do_what_is_due(self, *, contended: bool) -> None:
         """Do what is due, after a turn, which stands even if this fails; ``contended``: others often have the lock."""
         now = time.monotonic()
         try:
             if now >= self._tidy_at:
                 self._tidy(now, contended)
-            if now >= self.next_at or self.work.started >= self._more_at:
+            if now >= self.next_at or self.work.jobs_started >= self._more_at:
                 self._prune(now)
         except Exception as error:
             trouble = self.engine.trouble(error)
@@ -72,7 +72,7 @@ class Upkeep:
         pruned = max(self.engine.prune(instant, PRUNED_AT_ONCE), self._bury_overdue(PRUNED_AT_ONCE))
         if self._unpark() or pruned >= PRUNED_AT_ONCE:
             self.next_at = now + (time.monotonic() - now) / PRUNING_SHARE
-            self._more_at = self.work.started + PRUNED_AT_ONCE
+            self._more_at = self.work.jobs_started + PRUNED_AT_ONCE
         elif pruned:
             self.next_at = now + PRUNE_AGAIN
 

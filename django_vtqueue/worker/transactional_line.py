@@ -19,7 +19,7 @@ LONGEST_REST = 0.02  # seconds: a connection that waits for the lock asks for it
 REST = 0.02  # of the time for which a transaction had the lock: so long it is left to others before the next one
 
 
-class WriterLine:
+class TransactionalLine:
     """The transactional job that has its turn, and those that wait for theirs."""
 
     def __init__(self, backend: VTQueueBackend) -> None:
@@ -52,7 +52,7 @@ class WriterLine:
         for job in jobs:
             heappush(self._waiting, (-job.priority, next(self._numbers), job))
 
-    def ready(self) -> bool:
+    def may_take_next(self) -> bool:
         """Return whether a job waits, and the turn is free."""
         return time.monotonic() >= self.free_at()
 

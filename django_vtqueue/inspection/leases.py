@@ -1,4 +1,4 @@
-"""Who holds the rows of reserved queues: leaders, and instances with a time slot."""
+"""Who holds the rows of reserved queues: leaders, and instances with a time slot; and the cycles of time slots."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -13,9 +13,9 @@ from ..core import states
 from ..core.clock import to_instant
 from ..core.humanize import duration
 from ..core.ids import shown_worker
-from ..core.names import HELD
+from ..core.names import HELD, SLOTS
 from ..models import HAS_KEY, Job
-from ..patterns.slot_rows import NEVER_TAKEN
+from ..patterns.slot_rows import CYCLE, NEVER_TAKEN, Cycle, Stored, stored
 from .distinct import first_of_each
 from .why import loss, wait
 
@@ -77,3 +77,23 @@ def holding(job: Job, kind: str, now: int) -> Holding:
     if job.started_at is None:
         return found
     return replace(found, remark=_("last acquired %s ago") % duration(max(now - to_instant(job.started_at), 0)))
+
+
+def cycles(database: str) -> dict[str, Stored]:
+    """Return the cycles of a database (an alias) by name: the one in force, and the one that is asked for."""
+    rows = (
+        reserved_rows(database, SLOTS)
+        .filter(unique_key=CYCLE)
+        .order_by("queue_name")
+        .values_list("queue_name", "payload")
+    )
+    return {name.removeprefix(SLOTS): stored(payload) for name, payload in rows.values_list("queue_name", "payload")}
+
+
+def slots(database: str, name: str, cycle: Cycle, now: int) -> list[Holding]:
+    """Return the slots of a cycle, by number; ``key`` is the number."""
+    jobs = (
+        Job.objects.using(database).filter(HAS_KEY, queue_name=f"{SLOTS}{name}").defer("payload", "history", "result")
+    )
+    rows = {str(job.unique_key): holding(job, SLOTS, now) for job in jobs}
+    return [rows[number] for number in map(str, range(cycle.slots)) if number in rows]

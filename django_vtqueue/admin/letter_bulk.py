@@ -22,7 +22,7 @@ from ..models import DeadLetter
 from ..queue import dead_letters
 from ..queue.dead_letters import Criteria
 from ..tasks.signatures import shown_call
-from . import display, selection
+from . import display, letter_selection
 from .actions import carry_out
 from .fields import PriorityField, QueueField
 from .job_base import EntryAdmin
@@ -58,9 +58,9 @@ class RequeueForm(forms.Form):
 
 def requeue(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
     """Ask how, then requeue all selected letters: a few at once, many in the background."""
-    criteria = selection.selected(request)
+    criteria = letter_selection.selected(request)
     if criteria is None:
-        return selection.refused(model_admin, request)
+        return letter_selection.refused(model_admin, request)
     form = RequeueForm(request.POST or None, initial={"canary": criteria.fingerprint is not None})
     count = criteria.count(database_for())
     if request.method == "POST" and form.is_valid():
@@ -113,9 +113,9 @@ def requeue_at_once(
 
 def discard(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
     """Ask first, then discard all selected letters, up to MOST_DISCARDED."""
-    criteria = selection.selected(request)
+    criteria = letter_selection.selected(request)
     if criteria is None:
-        return selection.refused(model_admin, request)
+        return letter_selection.refused(model_admin, request)
     database = database_for()
     count = criteria.count(database)
     if request.method == "POST":
@@ -149,12 +149,12 @@ def confirmation(
     return model_admin.form_page(
         request,
         more.pop("form", None),
-        words=selection.in_words(criteria, plain=True),
+        words=letter_selection.in_words(criteria, plain=True),
         sample=sample_of(criteria) if count else None,
         criteria=criteria.to_json(),
         text=text if count else _("No dead letter meets this filter."),
         possible=count > 0,
-        back=f"{address(model_admin.admin_site.name, 'deadletter_changelist')}?{selection.query_of(listed)}",
+        back=f"{address(model_admin.admin_site.name, 'deadletter_changelist')}?{letter_selection.query_of(listed)}",
         **more,
     )
 
@@ -176,7 +176,7 @@ def sample_of(criteria: Criteria) -> dict[str, Any] | None:
 
 def bulk_note(text: str, criteria: Criteria, count: int) -> str:
     """Return what the admin's log says of many letters at once."""
-    words = ", ".join(f"{name}: {value}" for name, value in selection.in_words(criteria))
+    words = ", ".join(f"{name}: {value}" for name, value in letter_selection.in_words(criteria))
     return text % {"count": counted(criteria, count), "criteria": words}
 
 
@@ -197,9 +197,9 @@ MOMENTS = ("enqueued_at", "died_at", "acknowledged_at")
 
 def export(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponseBase:
     """Return all that the address asks for as a file."""
-    criteria = selection.selected(request)
+    criteria = letter_selection.selected(request)
     if criteria is None:
-        return selection.refused(model_admin, request)
+        return letter_selection.refused(model_admin, request)
     return as_file(slices(criteria, database_for()))
 
 

@@ -11,7 +11,7 @@ from ..core import clock, steps
 from ..core.masks import Mask
 from ..engines import database_now
 from ..fields import text_of
-from ..inspection.trees import Child, children_of
+from ..inspection.trees import ChildJob, children_of
 from ..models import JobOrLetter
 from . import display
 from .filters import LABELS
@@ -86,7 +86,7 @@ def event(stored: dict[str, Any], own: Mask) -> dict[str, Any]:
     }
 
 
-def child(found: Child, site: str) -> dict[str, Any]:
+def child(found: ChildJob, site: str) -> dict[str, Any]:
     """Return a child of a step for the template."""
     text, word = f"…{display.cut(found.stored)[-8:]}", found.word
     return {

@@ -15,14 +15,14 @@ from ..core.clock import from_instant
 from ..core.humanize import duration, local, whole
 from ..core.ids import parse_id
 from ..engines import database_for, engine_for
-from ..inspection.distinct import Number, fetch, first_of_each
+from ..inspection.distinct import RowCount, fetch, first_of_each
 from ..inspection.overview import names
 from ..models import DeadLetter
 from ..throughput import part_of
 from . import display
 from .job_base import EntryAdmin
+from .letter_selection import TIMES
 from .plots import histogram
-from .selection import TIMES
 from .tracebacks import folded
 
 MOST_GROUPS = 1000
@@ -104,7 +104,7 @@ def groups(letters: QuerySet[DeadLetter], which: Mapping[str, str]) -> list[Lett
         "fingerprint",
         "task_path",
         "exception_class",
-        Number(same[:MOST_COUNTED]),
+        RowCount(same[:MOST_COUNTED]),
         Subquery(same.order_by("died_at", "pk").values("died_at")[:1]),
         Subquery(last.values("died_at")[:1]),
         Subquery(last.values("pk")[:1]),

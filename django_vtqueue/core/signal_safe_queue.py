@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Inbox(Generic[T]):
+class SignalSafeQueue(Generic[T]):
     """Takes messages from any thread and from signal handlers; one thread gets them.
 
     A SimpleQueue alone would do, but its ``get(timeout=…)`` waits for ever in Python 3.11 if a signal interrupts it

@@ -21,7 +21,7 @@ from .max_depth import Insert, Inserted, full_for, gate_of, in_transaction
 P = ParamSpec("P")
 T = TypeVar("T")
 
-PAUSE, LONGEST_PAUSE = 0.02, 0.5  # seconds between two tries of a publisher that waits for room
+BETWEEN_TRIES, LONGEST_BETWEEN_TRIES = 0.02, 0.5  # seconds of a publisher that waits for room
 
 _from_a_job: ContextVar[bool] = ContextVar("vtqueue_from_a_job", default=False)
 _waits_aside: ContextVar[bool] = ContextVar("vtqueue_waits_aside", default=False)
@@ -49,7 +49,7 @@ def insert_with_room(insert: Insert, engine: Engine, new: NewJobs, policy: Polic
         except QueueFull as full:
             waits = patience(full, engine.alias, policy, timeout) if len(new.jobs) <= policy.max_depth else 0.0
             full.patience = max(min(waits, longest), 0.0)
-            if _waits_aside.get() or not (pause := next_pause(full, began)):
+            if _waits_aside.get() or not (pause := seconds_to_next_try(full, began)):
                 raise
         clock.wait(pause)
 
@@ -68,7 +68,7 @@ async def waiting_aside(publish: Callable[[], Awaitable[T]]) -> T:
             try:
                 return await publish()
             except QueueFull as full:
-                if not (pause := next_pause(full, began)):
+                if not (pause := seconds_to_next_try(full, began)):
                     raise
             await asyncio.sleep(pause)
     finally:
@@ -85,10 +85,10 @@ def patience(full: QueueFull, alias: str, policy: Policy, timeout: float | None)
     return timeout
 
 
-def next_pause(full: QueueFull, began: float) -> float:
+def seconds_to_next_try(full: QueueFull, began: float) -> float:
     """Return the seconds until the next try of a publish that ``began`` (monotonic) then; 0 if its time is up."""
     if (left := began + full.patience - time.monotonic()) > 0:
-        return min(max(full_for(full.depth), PAUSE), LONGEST_PAUSE, left)
+        return min(max(full_for(full.depth), BETWEEN_TRIES), LONGEST_BETWEEN_TRIES, left)
     if full.patience:
         full.message += f" The publisher has waited for {full.patience:g} s."
     return 0.0

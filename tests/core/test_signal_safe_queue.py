@@ -9,7 +9,7 @@ from queue import Empty
 
 import pytest
 
-from django_vtqueue.core.inbox import Inbox
+from django_vtqueue.core.signal_safe_queue import SignalSafeQueue
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def interrupted() -> Iterator[None]:
 
 def test_signals_do_not_prolong_a_wait(interrupted: None) -> None:
     """However often a wait is interrupted, it ends in time: a worker must go on to renew its leases."""
-    inbox: Inbox[str] = Inbox()
+    inbox: SignalSafeQueue[str] = SignalSafeQueue()
     until = time.monotonic() + 1
 
     def storm() -> None:
@@ -45,7 +45,7 @@ def test_signals_do_not_prolong_a_wait(interrupted: None) -> None:
 
 def test_messages_come_in_order() -> None:
     """None is lost, whether it came before the wait, meanwhile, or from a signal handler."""
-    inbox: Inbox[int] = Inbox()
+    inbox: SignalSafeQueue[int] = SignalSafeQueue()
     for number in range(3):
         inbox.put(number)
     assert [inbox.get(0) for _ in range(3)] == [0, 1, 2]

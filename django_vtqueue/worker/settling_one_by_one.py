@@ -1,8 +1,7 @@
-"""Settlements outside of a turn: one by one, when one fails for a reason of its own; and when little time is left."""
+"""Settlements outside of a turn, one by one: one of them fails for a reason of its own."""
 
 import logging
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ..core import history
 from ..core.failures import Failure
@@ -11,14 +10,13 @@ from ..core.settlement import failed
 from ..engines import Engine
 from ..execution.outcomes import Outcome
 from ..queue.settling import settle
-from .outage import Outage
 
 logger = logging.getLogger("django_vtqueue")
 
 NOT_STORED = Failure("django_vtqueue.exceptions.OutcomeNotStored", "The outcome could not be stored.", "", "not stored")
 
 
-def settle_alone(engine: Engine, outcomes: Sequence[Outcome]) -> set[ClaimKey]:
+def settle_one_by_one(engine: Engine, outcomes: Sequence[Outcome]) -> set[ClaimKey]:
     """Settle each outcome in a transaction of its own; return the keys of the lost ones.
 
     One that fails alone is replaced by a failed attempt described by our own text only. Errors that pass are raised;
@@ -51,17 +49,3 @@ def _settle_at_last(engine: Engine, outcome: Outcome) -> set[ClaimKey]:
             raise
         logger.warning("the database refuses each change to the row of job %s: %r", outcome.job.id, error)
         return {outcome.job.key}
-
-
-def settle_before(deadline: float, engine: Engine, step: Callable[[], object], outage: Outage) -> bool:
-    """Do ``step`` in a transaction, again and again until ``deadline`` (monotonic); return whether it was done."""
-    while True:
-        try:
-            with engine.transaction():
-                step()
-            return True
-        except Exception as error:
-            outage.failed(error)
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(max(min(outage.retry_at, deadline) - time.monotonic(), 0))
