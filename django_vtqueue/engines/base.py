@@ -22,6 +22,7 @@ from ..core.settlement import Settlement
 from .limits import Limiting
 from .overflow import Overflow
 from .portable import Portable
+from .row_locks import RowLocks
 from .steps import DurableSteps
 
 T = TypeVar("T")
@@ -49,7 +50,7 @@ class Listener:
         """Wake the process no more."""
 
 
-class Engine(Portable, Overflow, Limiting, DurableSteps, ABC):
+class Engine(Portable, RowLocks, Overflow, Limiting, DurableSteps, ABC):
     """The statements of the queue on one database alias.
 
     ``traced``: query counting, logging and tracing see the statements. For a worker's control loop it is False.
@@ -86,9 +87,6 @@ class Engine(Portable, Overflow, Limiting, DurableSteps, ABC):
         Inside the caller's own transaction the block is a part of that. The right is waited for as long as the
         connection's timeout says (inside ``without_lock_waits()``: not at all); then an error is raised.
         """
-
-    def lock_queue(self, queue_name: str) -> None:
-        """Where several write at once: let no other transaction that calls this go on before this one ends."""
 
     def beside_cursors(self, act: Callable[[], T]) -> T:
         """Return what ``act`` returns; in ``transaction_if`` a cursor of the caller's may want a second connection."""
@@ -224,13 +222,6 @@ class Engine(Portable, Overflow, Limiting, DurableSteps, ABC):
     @abstractmethod
     def read(self, handles: Sequence[Handle]) -> dict[Handle, HeldJob]:
         """Return rows by handle, as they are now."""
-
-    @abstractmethod
-    def renew(self, jobs: Sequence[HeldJob], now: int, *, afresh: bool = False) -> set[ClaimKey]:
-        """Hide held rows for one more lease, from ``now`` on; return the keys of those that are no longer held.
-
-        A lease that was extended beyond that keeps its end; with ``afresh``, after a step of the clock, it does not.
-        """
 
     @abstractmethod
     def extend(self, job: HeldJob, now: int, until: int, *, lengthen: bool = False) -> bool:

@@ -23,7 +23,7 @@ class Leases:
     def __init__(self, engine: Engine, worker_id: str, backend: VTQueueBackend, in_flight: InFlight) -> None:
         self.engine, self.worker_id, self.backend, self.in_flight = engine, worker_id, backend, in_flight
         self.renew_at = NEVER  # monotonic: a wall clock that steps must not delay it
-        self.renew_by = NEVER  # monotonic: when another process is to renew them, if this one cannot
+        self.renew_by = NEVER  # monotonic: when another thread or process is to renew them, if this loop cannot
         self.gaps = GapWatch()
         self._ends_at = NEVER  # monotonic: when the first of the leases ends
 
@@ -56,24 +56,39 @@ class Leases:
 
         A lost job is tried again with the others, in vain, until its code ends; it makes no renewal come sooner.
 
-        It has a transaction of its own, before anything else in a turn. If that fails, the next turn tries again.
+        It has a transaction of its own, before anything else in a turn. If that fails, the next turn tries again. It
+        waits for no locked row; RenewalThread does.
         """
         if time.monotonic() < self.renew_at:
             return
         self.renew_at = 0.0
-        policy = self.backend.settings.policy
-        jobs = [job for job in self.in_flight if policy(job.queue_name).renews(job.copies)]
+        jobs = self._renewable()
         lost: set[ClaimKey] = set()
+        locked: list[HeldJob] = []
         began = time.monotonic()
         if jobs:
             with self.engine.transaction():
                 began = time.monotonic()  # the leases are counted from here, however long the commit takes
-                lost = self.engine.renew(jobs, self.engine.now(), afresh=self.gaps.stepped_back)
+                lost, locked = self.engine.renew_unlocked(jobs, self.engine.now(), afresh=self.gaps.stepped_back)
             self.gaps.stepped_back = False
         kept = [job for job in jobs if job.key not in lost]
         shortest = min((job.lease_us / SECOND for job in kept), default=NEVER)
         parts = (RENEWED_AFTER, RENEWED_BY, 1)
         self.renew_at, self.renew_by, self._ends_at = (began + part * shortest for part in parts)
+        if locked:
+            self.renew_by = began
+
+    def renew_late(self) -> None:
+        """Renew at the end of a transaction in which that has become due; the next turn does it for good.
+
+        It has waited for a lock, and has had locks of its own meanwhile: when they go, no lease shall have ended.
+        """
+        if time.monotonic() >= self.renew_at:
+            self.engine.renew_unlocked(self._renewable(), self.engine.now())
+
+    def _renewable(self) -> list[HeldJob]:
+        policy = self.backend.settings.policy
+        return [job for job in self.in_flight if policy(job.queue_name).renews(job.copies)]
 
     def release_unknown(self) -> None:
         """Release rows that this worker holds unknowingly: it never learned whether their claim was committed."""

@@ -1,7 +1,8 @@
 """The control loop: one thread that makes the claims, renewals and settlements of a worker.
 
-Three exceptions: a transactional task is renewed and settled in its own transaction, by its own thread; the handler of
-a raw job may settle it itself; and the supervisor renews what this process does not, and settles what it leaves.
+Four exceptions: a transactional task is renewed and settled in its own transaction, by its own thread; the handler of a
+raw job may settle it itself; a thread renews while the loop waits for a lock; and the supervisor renews what this
+process does not, and settles what it leaves.
 
 All input reaches it through one mailbox. It takes a turn whenever there is something to do, and sleeps in between.
 """
@@ -23,6 +24,7 @@ from .heartbeat import PERIOD, Heartbeat, resident
 from .log import WorkerLog
 from .mailbox import Mailbox, Message, Stop, Wake
 from .options import WorkerOptions, scopes_of, served
+from .renewal_thread import RenewalThread
 from .shared_state import Departure, SharedState
 from .shutdown import end_jobs
 from .thread_pool import Pool
@@ -51,6 +53,7 @@ class Worker:
         self.pool = Pool(options.threads, backend, log, self.mailbox.put, self.told)
         self.work = Work(self.engine, backend, self.id, self.pool, options, log, self.scopes, self.state)
         self.turns = Turns(self.work, self.heartbeat, self.scopes)
+        self.renewals = RenewalThread(backend, self.id, self.work.leases)
         self.left_running = False  # afterwards: whether code of released jobs may still run
         self._obeyed = WORK  # what it was asked to do last
         self._stops = 0  # how often it was told to stop
@@ -64,6 +67,8 @@ class Worker:
         self.bell.listen(self.rung)
         listener = self.turns.periodic.listener = self.engine.listen(self.rung)
         self.state.worker_id = self.id.encode()
+        if self.engine.locks_rows:
+            self.renewals.start()
         with self.engine.without_lock_waits():
             try:
                 while not self.done():
@@ -72,6 +77,7 @@ class Worker:
                         self.obey()
                     self.rest()
             finally:
+                self.renewals.stop()
                 listener.close()
                 self.leave()
 

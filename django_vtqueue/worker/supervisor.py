@@ -23,8 +23,7 @@ from .. import __version__
 from ..backend import VTQueueBackend
 from ..core import states
 from ..core.backoff import trouble_pause
-from ..core.clock import NEVER, SECOND, microseconds
-from ..core.grace import RENEWED_AFTER
+from ..core.clock import NEVER, microseconds
 from ..core.ids import new_worker_id
 from ..core.settlement import broken_off
 from ..core.signal_safe_queue import SignalSafeQueue
@@ -36,6 +35,7 @@ from . import systemd
 from .log import WorkerLog
 from .options import WorkerOptions, scopes_of
 from .outage import Outage, retry_before
+from .renewal_thread import renew_held_by
 from .shared_state import Departure, SharedState, new_memory
 from .shutdown import end_within
 
@@ -238,16 +238,8 @@ class Supervisor:
         elif child.lingers():
             child.kill()
         elif now >= max(state.renew_by, child.renew_at):
-            child.renew_at = now + (self.in_database(lambda: self.renew(child.worker_id)) or 0.0)
-
-    def renew(self, worker_id: str) -> float:
-        """Renew the leases of a worker that does not do so; return the seconds until the next time."""
-        policy = self.backend.settings.policy
-        jobs = [job for job in self.engine.held_by(worker_id) if policy(job.queue_name).renews(job.copies)]
-        if jobs:
-            with self.engine.transaction():
-                self.engine.renew(jobs, self.engine.now())
-        return min((job.lease_us / SECOND * RENEWED_AFTER for job in jobs), default=1.0)
+            renewed = self.in_database(lambda: renew_held_by(self.engine, self.backend, child.worker_id))
+            child.renew_at = now + (renewed or 0.0)
 
     def forget(self, child: ChildProcess) -> None:
         """Forget a child that has ended; if it did not do so by itself, have the others settle what it held."""

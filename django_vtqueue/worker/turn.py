@@ -118,6 +118,7 @@ class Turns:
             may_begin = bool(transactional and start_attempt(self.engine, transactional, self.engine.now()))
             if free or ahead:
                 taken = self.claim(free, ahead)
+            self.leases.renew_late()
         self.pacing.note_hold(self.engine.last_hold)
         self.work.in_flight.count(begun)
         self.work.settled(outcomes, lost)

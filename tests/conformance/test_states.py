@@ -112,6 +112,16 @@ def test_renew_names_what_is_lost(bench: Bench) -> None:
     assert [bench.found(job.id).visible_at for job in (a, c)] == [at(70), at(70)]
 
 
+def test_a_renewal_that_waits_for_no_row(bench: Bench) -> None:
+    """Where nothing is locked it does as every other renewal."""
+    bench.publish(*"ab", lease=60)
+    a, b = bench.claim(now=0)
+    assert bench.ack(b, now=1)
+    with bench.engine.transaction():
+        assert bench.engine.renew_unlocked([a, b], at(10)) == ({b.key}, [])
+    assert bench.found(a.id).visible_at == at(70)
+
+
 def test_a_lease_that_ended_can_be_renewed_but_not_extended(bench: Bench) -> None:
     """Before another claim takes it, a worker that was stopped may go on; ``extend`` promises more, and refuses."""
     bench.publish("x", lease=60)

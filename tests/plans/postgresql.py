@@ -161,6 +161,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], set[str]]] = {
     "read": (sql.READ, VALUES, {KEY}),
     "read and lock": (sql.READ_LOCKED, VALUES, {KEY}),
     "renew": (sql.RENEW, VALUES, {KEY}),
+    "renew what is not locked": (sql.RENEW_UNLOCKED, VALUES, {KEY}),
     "not held": (sql.NOT_HELD, VALUES, {KEY}),
     "start attempts": (sql.START_ATTEMPTS, VALUES, {KEY}),
     "extend": (sql.EXTEND, VALUES, {KEY}),

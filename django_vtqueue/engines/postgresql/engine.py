@@ -51,6 +51,7 @@ class PostgreSQLEngine(
     """See Engine."""
 
     looks_first = False
+    locks_rows = True
 
     def lock_queue(self, queue_name: str) -> None:
         self._lock(OF_QUEUE, [queue_name])
@@ -134,6 +135,19 @@ class PostgreSQLEngine(
         if self._run(sql.RENEW, {**held, "now": now, "afresh": afresh}) == len(jobs):
             return set()
         return self._keys(sql.NOT_HELD, held)
+
+    def renew_unlocked(
+        self, jobs: Sequence[HeldJob], now: int, *, afresh: bool = False
+    ) -> tuple[set[ClaimKey], list[HeldJob]]:
+        held = HELD.given(jobs)
+        renewed = self._keys(sql.RENEW_UNLOCKED, {**held, "now": now, "afresh": afresh})
+        lost = self._keys(sql.NOT_HELD, held) if len(renewed) < len(jobs) else set()
+        return lost, [job for job in jobs if job.key not in renewed and job.key not in lost]
+
+    def renew_in_line(self, job: HeldJob, now: int, seconds: float) -> None:
+        with self.transaction():
+            self._rows(sql.WAIT_IN_LINE, {"milliseconds": str(max(round(seconds * 1000), 1))})
+            self.renew([job], now)
 
     def extend(self, job: HeldJob, now: int, until: int, *, lengthen: bool = False) -> bool:
         return bool(self._run(sql.EXTEND, {**guard(job), "now": now, "until": until, "lengthen": lengthen}))

@@ -146,6 +146,15 @@ SET lease_until = CASE WHEN %(afresh)s THEN %(now)s + job.lease_us
     ELSE greatest(job.lease_until, %(now)s + job.lease_us) END
 FROM {HELD.mine} WHERE {GUARD}"""
 
+# Of a control loop, whose other leases are not to wait for a row that a transaction of the project has locked.
+RENEW_UNLOCKED = f"""
+WITH unlocked AS MATERIALIZED (
+    SELECT id FROM vtqueue_job WHERE id = ANY(%(ids)s::uuid[]) FOR NO KEY UPDATE SKIP LOCKED
+){RENEW.replace(" WHERE ", ", unlocked WHERE unlocked.id = job.id AND ")}
+RETURNING {hexed("job.id")}, job.claims"""
+
+WAIT_IN_LINE = "SELECT set_config('lock_timeout', %(milliseconds)s, true)"
+
 NOT_HELD = f"""
 SELECT {hexed("mine.id")}, mine.claims FROM {HELD.mine}
 WHERE NOT EXISTS (SELECT 1 FROM vtqueue_job AS job WHERE {GUARD})"""

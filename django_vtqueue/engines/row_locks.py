@@ -1,0 +1,35 @@
+"""Locks of single rows, which a transaction of the project may hold for long. Only PostgreSQL has them."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+from ..core.job import ClaimKey, HeldJob
+
+
+class RowLocks:
+    """The part of an Engine that renews leases beside such locks; here it is as if there were none.
+
+    ``locks_rows``: whether a statement of a control loop may wait for a row while other rows can be written.
+    """
+
+    locks_rows = False
+
+    @abstractmethod
+    def renew(self, jobs: Sequence[HeldJob], now: int, *, afresh: bool = False) -> set[ClaimKey]:
+        """Hide held rows for one more lease, from ``now`` on; return the keys of those that are no longer held.
+
+        A lease that was extended beyond that keeps its end; with ``afresh``, after a step of the clock, it does not.
+        """
+
+    def renew_unlocked(
+        self, jobs: Sequence[HeldJob], now: int, *, afresh: bool = False
+    ) -> tuple[set[ClaimKey], list[HeldJob]]:
+        """Renew, but wait for no row; return the keys of those no longer held, and the jobs whose rows are locked."""
+        return self.renew(jobs, now, afresh=afresh), []
+
+    def renew_in_line(self, job: HeldJob, now: int, seconds: float) -> None:
+        """Renew one row, and wait for ``seconds`` at the most in the line of those who want it; else raise."""
+        self.renew([job], now)
+
+    def lock_queue(self, queue_name: str) -> None:
+        """Where several write at once: let no other transaction that calls this go on before this one ends."""

@@ -1,0 +1,99 @@
+"""Locks of rows on PostgreSQL: which renewals pass over them, and which one stands in the line."""
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+from django.db import OperationalError, connections
+
+from django_vtqueue.conf import parse
+from django_vtqueue.engines import Engine, Trouble, new_engine
+from django_vtqueue.queue.limits import Limits
+from tests.fake_clock import at
+
+from ..waiting import PATIENCE
+from .test_postgresql import claim, publish
+
+ROW = "SELECT 1 FROM vtqueue_job WHERE id = %s FOR UPDATE"
+SHORT = 0.05  # seconds
+
+
+@pytest.fixture
+def engine(postgresql_database: str) -> Engine:
+    """Return an engine as a control loop has it."""
+    return new_engine(postgresql_database, traced=False)
+
+
+@contextmanager
+def locked(engine: Engine, job_id: str) -> Iterator[None]:
+    """Hold the lock of a row, by another connection."""
+    other = connections[engine.alias].copy()
+    try:
+        other.set_autocommit(False)
+        with other.cursor() as cursor:
+            cursor.execute(ROW, [job_id])
+        yield
+        other.rollback()
+    finally:
+        other.close()
+
+
+def test_a_renewal_passes_over_locked_rows(engine: Engine) -> None:
+    """It waits for none, renews the others, and tells what is locked from what is lost."""
+    publish(engine, 3)
+    free, held, lost = claim(engine, Limits(parse({})), "w", 3)
+    lost.claims += 1
+    with locked(engine, held.id), engine.transaction():
+        assert engine.renew_unlocked([free, held, lost], at(10)) == ({lost.key}, [held])
+    with engine.transaction():
+        assert engine.renew_unlocked([held], at(20)) == (set(), [])
+    leases = [found.visible_at for job in (free, held) if (found := engine.find(job.id))]
+    assert leases == [at(70), at(80)]
+
+
+def test_a_wait_in_the_line_has_an_end(engine: Engine) -> None:
+    """A lock that stays is waited for as long as is said, and the next statement waits as usual."""
+    publish(engine, 1)
+    [job] = claim(engine, Limits(parse({})), "w", 1)
+    with locked(engine, job.id):
+        began = time.monotonic()
+        with pytest.raises(OperationalError) as caught:
+            engine.renew_in_line(job, at(10), 4 * SHORT)
+        assert time.monotonic() - began >= 4 * SHORT
+        assert engine.trouble(caught.value) is Trouble.BUSY
+    with connections[engine.alias].cursor() as cursor:
+        cursor.execute("SHOW lock_timeout")
+        assert cursor.fetchone() == ("0",)
+
+
+def test_a_renewal_stands_in_the_line(engine: Engine) -> None:
+    """A row that others lock one after the other, never free between them, is renewed when its turn has come."""
+    publish(engine, 1)
+    [job] = claim(engine, Limits(parse({})), "w", 1)
+    over = threading.Event()
+
+    def lock_again_and_again() -> None:
+        other = connections[engine.alias].copy()
+        try:
+            other.set_autocommit(False)
+            while not over.is_set():
+                with other.cursor() as cursor:
+                    cursor.execute(ROW, [job.id])
+                time.sleep(SHORT)
+                other.commit()
+        finally:
+            other.close()
+
+    with ThreadPoolExecutor(3) as pool:
+        lockers = [pool.submit(lock_again_and_again) for _ in range(3)]
+        try:
+            engine.renew_in_line(job, at(10), PATIENCE)
+        finally:
+            over.set()
+    assert [locker.result() for locker in lockers] == [None] * 3
+    found = engine.find(job.id)
+    assert found
+    assert found.visible_at == at(70)
