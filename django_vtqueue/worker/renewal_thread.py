@@ -22,6 +22,7 @@ logger = logging.getLogger("django_vtqueue")
 
 LOOK, RARE_LOOK = 0.1, 1.0  # seconds between two looks at what is due, at least and at the most
 IN_LINE = 1 / 6  # of the shortest lease: so long it waits for locked rows, before it renews the others again
+HANGS = 3600.0  # seconds; no lock that anybody wants lasts for so long
 AGAIN = 1 / 12  # of that lease, if rows were locked: so long it is not in the line
 
 
@@ -45,12 +46,14 @@ class RenewalThread:
     def _run(self) -> None:
         engine = new_engine(self.backend.database, traced=False)
         with engine.without_lock_waits():
-            while not self._stopped.wait(min(max(self._due_at() - time.monotonic(), LOOK), RARE_LOOK)):
-                if time.monotonic() >= self._due_at():
+            while not self._stopped.wait(min(max(self.leases.renew_by - time.monotonic(), LOOK), RARE_LOOK)):
+                if self.due():
                     self._renew(engine)
 
-    def _due_at(self) -> float:
-        return max(self.leases.renew_by, self._not_before)
+    def due(self) -> bool:
+        """Return whether the loop is late: not by so much that it hangs, for then others shall have its jobs."""
+        now = time.monotonic()
+        return now >= self._not_before and 0 <= now - self.leases.renew_by < HANGS
 
     def _renew(self, engine: Engine) -> None:
         try:
