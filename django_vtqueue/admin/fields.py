@@ -16,7 +16,7 @@ from ..core.names import LONGEST_NAME, is_reserved
 from ..engines import database_for, engine_for, named_queues, options_of_database
 from ..queue.arguments import MAX_PRIORITY, MIN_PRIORITY
 from ..tasks.compat import Task
-from ..tasks.signatures import signature_of
+from ..tasks.signatures import bind, signature_of
 
 CHOICES = 100  # names that are offered
 PRIORITY_HELP = gettext_lazy("A whole number from -100 to 100; higher ones run first.")
@@ -105,12 +105,12 @@ def call_of(value: Any) -> tuple[list[Any], dict[str, Any]]:
 
 def check_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], mask: Mask) -> None:
     """Raise ValidationError unless a task takes these arguments."""
-    known = signature_of(task, mask)
     try:
-        known.bind(*args, **kwargs)
+        bind(task, args, kwargs)
     except TypeError as error:
         text = _("The task does not take these arguments: %(error)s. It is %(call)s.")
-        raise ValidationError(text, params={"error": error, "call": f"{task.name}{known}"}) from error
+        call = f"{task.name}{signature_of(task, mask)}"
+        raise ValidationError(text, params={"error": error, "call": call}) from error
 
 
 def restored(value: Any, shown: Any, stored: Any) -> Any:

@@ -25,7 +25,7 @@ from ..core.ids import shown_worker
 from ..engines import database_now, engine_for
 from ..inspection.overview import Held, begun, held
 from ..models import Job, WorkerProcess
-from ..queue.workers import SILENCE
+from ..queue.workers import SILENCE, serves
 from . import display
 from .base import ReadOnlyAdmin, Views, permitted
 from .links import address, link
@@ -171,7 +171,7 @@ class Busy:
 
     def serves(self, queue_name: str) -> bool:
         """Return whether it would take jobs of a queue, were it not quiet or gone."""
-        return not self.queues or queue_name in self.queues
+        return serves(self.worker, queue_name)
 
     @property
     def badge(self) -> SafeString:

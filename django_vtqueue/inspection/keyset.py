@@ -261,7 +261,7 @@ def read(parts: Iterable[ListRange], wanted: Q, text: str, size: int, limit: int
     looked: QuerySet[Any] | None = None
     for part in parts:
         if looked is not None:
-            size -= looked.count()
+            size -= min(looked.count(), size - 1)  # others may have been published meanwhile
         looked = part.ordered.values_list(*part.columns)[:size]  # in the index alone
         end = next(map(part.key, looked[size - 1 :]), None)
         rows = (part.up_to(end) if end else part).ordered.filter(wanted)

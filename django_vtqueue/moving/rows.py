@@ -43,9 +43,9 @@ IF_THERE = {
 
 
 def columns_of(model: type[models.Model]) -> list[str]:
-    """Return the columns that are moved: not those that the database fills in itself."""
-    given = (models.GeneratedField, models.AutoField)
-    return [str(field.column) for field in model._meta.concrete_fields if not isinstance(field, given)]
+    """Return the columns that are read: not those that the database computes."""
+    fields = model._meta.concrete_fields
+    return [str(field.column) for field in fields if not isinstance(field, models.GeneratedField)]
 
 
 def key_of(model: type[models.Model]) -> str:
@@ -68,17 +68,17 @@ def read(model: type[models.Model], alias: str, keys: Sequence[Any]) -> dict[Any
 
 def _read(model: type[models.Model], alias: str, keys: Sequence[Any]) -> dict[Any, Row]:
     connection, key, columns = connections[alias], key_of(model), columns_of(model)
-    names, marks = ", ".join(map(connection.ops.quote_name, [key, *columns])), ", ".join(["%s"] * len(keys))
+    names, marks = ", ".join(map(connection.ops.quote_name, columns)), ", ".join(["%s"] * len(keys))
     try:
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT {names} FROM {model._meta.db_table} WHERE {key} IN ({marks})", keys)
-            rows = [tuple(map(plain, row)) for row in cursor.fetchall()]
+            rows = [dict(zip(columns, map(plain, row), strict=True)) for row in cursor.fetchall()]
     except OperationalError as error:
         if "decode to UTF-8" not in str(error):
             raise
         rows_of_one = (_read(model, alias, [each]) for each in (keys if len(keys) > 1 else ()))
         return {key: row for rows in rows_of_one for key, row in rows.items()}
-    return {value: dict(zip(columns, row, strict=True)) for value, *row in rows}
+    return {row[key]: row for row in rows}
 
 
 def insert(name: str, alias: str, rows: Sequence[Row]) -> None:
@@ -113,16 +113,27 @@ def put(tables: Tables, alias: str) -> tuple[Tables, Refusals]:
     groups = list(families(tables))
     new = [group for group in groups if there.isdisjoint(ids_of(group))]
     try:
-        insert_all(merged(new), alias)
+        insert_all(unnumbered(merged(new)), alias)
         refused = {}
     except (IntegrityError, DataError):
-        refused = {index: reason for index, group in enumerate(new) if (reason := refusal(group, alias))}
+        refused = {index: reason for index, group in enumerate(new) if (reason := try_insert(unnumbered(group), alias))}
     left = [(group, "it is there already") for group in groups if not there.isdisjoint(ids_of(group))]
     left += [(new[index], reason) for index, reason in refused.items()]
     return merged([group for group, _ in left]), {name: why for group, why in left for name in names_of(group)}
 
 
-def refusal(group: Tables, alias: str) -> str:
+def unnumbered(tables: Tables) -> Tables:
+    """Return rows without the numbers that each database gives by itself."""
+    numbered = {name for name in tables if isinstance(MODELS[name]._meta.pk, models.AutoField)}
+    return {
+        name: [{column: row[column] for column in row if column != key_of(MODELS[name])} for row in rows]
+        if name in numbered
+        else rows
+        for name, rows in tables.items()
+    }
+
+
+def try_insert(group: Tables, alias: str) -> str:
     """Insert a family; return why that is refused, "" if it is not."""
     try:
         insert_all(group, alias)
@@ -135,7 +146,7 @@ def refusal(group: Tables, alias: str) -> str:
 def put_back(tables: Tables, alias: str) -> None:
     """Insert rows where they came from; a job whose unique key another one has taken meanwhile does without it."""
     for group in families(tables):
-        if refusal(group, alias):
+        if try_insert(group, alias):
             insert_all({name: [without_key(row) for row in rows] for name, rows in group.items()}, alias)
 
 

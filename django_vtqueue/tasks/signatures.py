@@ -45,7 +45,7 @@ def mask_of(task_path: str, queue_name: str, database: str | None) -> Mask:
 def check_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], index: int | None = None) -> None:
     """Raise TypeError if a task cannot be called so. ``index``: that of the call among many."""
     try:
-        _bind(task.func, task.takes_context, len(args), tuple(kwargs))
+        bind(task, args, kwargs)
     except TypeError as error:
         call = "The call" if index is None else f"calls[{index}]"
         known = signature_of(task, Mask(mask_words(task.queue_name)))
@@ -64,6 +64,11 @@ def arguments_of(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     return {
         name: normalize(list(value) if isinstance(value, tuple) else value) for name, value in bound.arguments.items()
     }
+
+
+def bind(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise TypeError if arguments do not fit a task, with the reason only."""
+    _bind(task.func, task.takes_context, len(args), tuple(kwargs))
 
 
 @lru_cache(maxsize=1000)  # of calls that fit: what raises is not kept

@@ -32,6 +32,13 @@ def test_a_queue_that_nobody_serves(admin_client: Client) -> None:
         assert "no worker" not in row_of(admin_client, f"queue-{name}")
 
 
+def test_a_name_with_a_comma(admin_client: Client) -> None:
+    """A worker that serves it is no other for its comma."""
+    job("mail,slow")
+    worker(queues="default,mail,slow")
+    assert "no live worker serves" not in banners(admin_client)
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

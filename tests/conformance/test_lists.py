@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from django_vtqueue.core.clock import LAST, from_instant
-from django_vtqueue.inspection.keyset import ListQuery, Page, list_jobs, list_letters
+from django_vtqueue.inspection import keyset
+from django_vtqueue.inspection.keyset import ListQuery, Page, list_jobs, list_letters, waiting_parts
 from tests.fake_clock import at
 
 from .bench import Bench
@@ -60,3 +61,21 @@ def test_dead_letters(bench: Bench) -> None:
     found = pages(partial(list_letters, bench.letters, ListQuery(), size=100, limit=2))
     assert len(found) == COUNT
     assert sorted(found) == sorted(ids)
+
+
+def test_what_is_published_while_a_page_is_read(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More rows than may be looked at make the page end, and no error."""
+    bench.publish(*range(COUNT - 1), priority=5)
+    bench.publish(0, priority=0)
+
+    def parts(*given: Any) -> Any:
+        for number, part in enumerate(waiting_parts(*given)):
+            if number:
+                bench.publish("a", "b", priority=5)
+            yield part
+
+    monkeypatch.setattr(keyset, "waiting_parts", parts)
+    query = ListQuery(word="due", text="nothing has this")
+    page = list_jobs(bench.jobs, query, None, size=COUNT, limit=COUNT, now=at(100))
+    assert page.rows == []
+    assert page.looked_to

@@ -8,6 +8,7 @@ from django_vtqueue.core import clock
 from django_vtqueue.engines import engine_for
 from django_vtqueue.models import DeadLetter, Job, QueueState, Rate, Requeue, Schedule, Throughput
 from django_vtqueue.moving.move import Move
+from django_vtqueue.moving.parts import MOST_ROWS
 from django_vtqueue.queue import pauses
 
 from .conftest import Pair
@@ -126,6 +127,20 @@ def test_what_the_target_refuses(pair: Pair) -> None:
     assert "NUL" in refusals[nul.pk.hex]
     assert ids(pair.source) == {str(nul.pk), str(large.pk), str(dead.pk)}
     assert ids(pair.target) == {str(good.pk)}
+
+
+@pytest.mark.parametrize("pair", [("sqlite", "sqlite"), ("sqlite", "postgresql")], indirect=True)
+def test_more_counts_than_a_batch_that_the_target_refuses(pair: Pair) -> None:
+    """They stay with their numbers, by which they are named, and the move ends."""
+    for number in range(MOST_ROWS + 1):
+        Throughput(starts_at=HOUR_AGO, queue_name=f"q{number}", worker_id="w").save(using=pair.source)
+    numbers = sorted(Throughput.objects.using(pair.source).values_list("pk", flat=True))
+    with connections[pair.source].cursor() as cursor:
+        cursor.execute("PRAGMA ignore_check_constraints = ON")  # of this connection, which puts them back
+        cursor.execute("UPDATE vtqueue_throughput SET succeeded = -1")
+    refusals = moved(pair).refusals
+    assert set(refusals) == {f"Throughput {number}" for number in numbers}
+    assert sorted(Throughput.objects.using(pair.source).values_list("pk", flat=True)) == numbers
 
 
 @pytest.mark.parametrize("pair", [("sqlite", "sqlite"), ("sqlite", "postgresql")], indirect=True)
