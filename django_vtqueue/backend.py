@@ -21,7 +21,7 @@ from .core.unique import DONE, KEEP, REPLACE
 from .engines import Engine, database_of, engine_for
 from .queue import workers
 from .queue.arguments import checked_moment, due_from, start_by
-from .queue.back_pressure import waiting_aside
+from .queue.back_pressure import await_room
 from .queue.limits import Limits
 from .queue.publishing import publish
 from .tasks import settings_checks
@@ -151,7 +151,7 @@ class VTQueueBackend(BaseTaskBackend):
 
     async def aenqueue(self, task: Task, args: list[Any], kwargs: dict[str, Any]) -> TaskResult:
         """See enqueue; room is waited for without a thread."""
-        return await waiting_aside(lambda: super(VTQueueBackend, self).aenqueue(task, args, kwargs))
+        return await await_room(lambda: super(VTQueueBackend, self).aenqueue(task, args, kwargs))
 
     def enqueue_many(self, task: Task, calls: Iterable[Call]) -> list[TaskResult]:
         """Store many calls of a task, each ``(args, kwargs)``, in one transaction, all or none; see enqueue."""
@@ -271,7 +271,7 @@ class VTQueueBackend(BaseTaskBackend):
 
     def _stored(self, job_id: str) -> TaskResult | None:
         """Return the result of a job by its id; None if there is none, or it is not a task's."""
-        job = engine_for(self.database).find(job_id)
+        job = self._engine.find(job_id)
         return result_of_row(job, self.alias, self.settings.task_modules) if job and job.task_path else None
 
     def task_options(self, task_path: str) -> Mapping[str, Any]:

@@ -52,8 +52,8 @@ class HeldJob:
     """A claimed row as its holder knows it: ``id``, ``claims``, ``worker_id`` together are the right to change it.
 
     ``cancelled_by``: the name of the user who wants it to stop ("": not known), None without such a request.
-    ``progress``: the last one that its code has reported; ``progress_in_row``: the stored one. ``recalled``: its worker
-    is to stop, so code that can go on later shall give it back.
+    ``progress``: the last one that its code has reported; ``progress_in_row``: the stored one.
+    ``worker_stops``: its worker is to stop, so code that can go on later shall give it back.
     """
 
     id: str
@@ -77,7 +77,7 @@ class HeldJob:
     cancelled_by: str | None = field(default=None, kw_only=True)
     progress: Progress | None = field(default=None, kw_only=True)
     progress_in_row: Progress | None = field(default=None, kw_only=True)
-    recalled: bool = field(default=False, kw_only=True)
+    worker_stops: bool = field(default=False, kw_only=True)
 
     @property
     def key(self) -> ClaimKey:

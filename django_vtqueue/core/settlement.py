@@ -78,7 +78,7 @@ def put_off(job: HeldJob, until: float | timedelta | datetime, now: int) -> Sett
     return suspended(job, Waiting(SNOOZE, "", max(instant, now), now))
 
 
-def broken_off(job: HeldJob, now: int, hidden_until: int | None) -> Settlement:
+def released_unfinished(job: HeldJob, now: int, hidden_until: int | None) -> Settlement:
     """Return the release of a job whose worker ends, with an entry of its attempt in the history, if it had begun.
 
     Until ``hidden_until`` its code may still run.
@@ -91,7 +91,7 @@ def broken_off(job: HeldJob, now: int, hidden_until: int | None) -> Settlement:
     return settlement
 
 
-def interrupted(job: HeldJob, outcome: str, failure: Failure, now: int) -> Settlement:
+def abandoned(job: HeldJob, outcome: str, failure: Failure, now: int) -> Settlement:
     """Return the settlement of an attempt whose holder is gone: due at its place, or a dead letter; see failed."""
     settlement = failed(job, outcome, failure, now, 0)
     settlement.due_at = None

@@ -77,7 +77,7 @@ class Engine(Portable, RowLocks, Overflow, Limiting, DurableSteps, ABC):
         return ""
 
     def private(self) -> bool:
-        """Return whether no other thread can write meanwhile: it is in memory, or the caller is in a transaction."""
+        """Return whether other threads do not see the same: it is in memory, or the caller is in a transaction."""
         return connections[self.alias].in_atomic_block
 
     @abstractmethod
@@ -89,12 +89,12 @@ class Engine(Portable, RowLocks, Overflow, Limiting, DurableSteps, ABC):
         """
 
     def beside_cursors(self, act: Callable[[], T]) -> T:
-        """Return what ``act`` returns; in ``transaction_if`` a cursor of the caller's may want a second connection."""
+        """Return what ``act`` returns, on a second connection if an open cursor of the caller's needs it."""
         return act()
 
     @abstractmethod
     def transaction_if(self, look: Callable[[float], T]) -> AbstractContextManager[T]:
-        """Look at the database; if that finds something, hold the right to write for the block, which is given it.
+        """Look at the database; if that finds something, hold the right to write for the block, which gets what it is.
 
         ``look`` gets the seconds for which the right was waited for, 0 at first. If another connection has written
         before the right was taken, it is called again: what it found is true when the block begins. If it finds nothing

@@ -45,7 +45,7 @@ from ..tasks.signatures import mask_of
 from ..tasks.task import find_task, options_of, policy_of
 from .connections import close_leftovers, refresh_connections
 from .outcomes import Outcome
-from .transactional import Notify, TaskFound, ignore_event, together
+from .transactional import Notify, TaskFound, execute_transactional, ignore_event
 
 WORDS = {
     Retry: history.RETRY,
@@ -120,7 +120,7 @@ class Execution:
         """Call what the row names, and return the outcome of a call that succeeds."""
         call = self.prepared()
         if writes_to := self.options.get("transactional"):
-            return together(
+            return execute_transactional(
                 self.job, self.backend, writes_to, lambda: self.settlement_of(call()), self._conclude, tell=self.tell
             )
         value = call()
@@ -146,13 +146,13 @@ class Execution:
         if task.takes_context:
             # A transactional task holds the write lock, so its context works on a copy of the job: no stop request can
             # be written meanwhile, and its progress cannot be.
-            shared = replace(job) if self.options.get("transactional") else job
+            seen_by_task = replace(job) if self.options.get("transactional") else job
             limit = self.policy.max_steps_bytes
             self._ledger = Ledger(
                 job, Children(backend), backend.database, limit, self.later, bool(self.options.get("transactional"))
             )
             result, secrets = cast(TaskResult, self.result), self.secrets
-            args = [JobContext(task_result=result, _job=shared, _ledger=self._ledger, _secrets=secrets), *args]
+            args = [JobContext(task_result=result, _job=seen_by_task, _ledger=self._ledger, _secrets=secrets), *args]
         return lambda: self.within_limit(task, args, kwargs)
 
     def within_limit(self, task: Task, args: list[Any], kwargs: dict[str, Any]) -> Any:

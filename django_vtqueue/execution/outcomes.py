@@ -22,7 +22,7 @@ logger = logging.getLogger("django_vtqueue")
 
 
 class Settled(Enum):
-    """Whether a job was settled with its task's own writes."""
+    """Whether the settlement of an outcome was made."""
 
     OPEN = auto()  # not yet: the control loop does it
     DONE = auto()

@@ -54,7 +54,7 @@ def ignore_event(event: Event) -> None:
     """Take no notice: for jobs that run inline, one by one."""
 
 
-def together(
+def execute_transactional(
     job: HeldJob,
     backend: VTQueueBackend,
     writes_to: bool | str,

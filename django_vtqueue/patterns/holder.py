@@ -154,7 +154,7 @@ class Holder:
             with self.rows.engine.lock_timeout(max(left, LOOK)):
                 self.release()  # what was lost
                 self.rows.create(self.ttl)
-                return self.rows.free(self._worker_id) and self._take_row()
+                return self.rows.any_free(self._worker_id) and self._take_row()
 
     def _take_row(self) -> bool:
         bell, taken = self.rows.bell(self._worker_id), None

@@ -20,7 +20,7 @@ from ..core.encoding import dumps
 from ..core.failures import shown
 from ..core.ids import new_ids
 from ..core.job import Ended, Handle, HeldJob, NewJobs
-from ..core.settlement import broken_off
+from ..core.settlement import released_unfinished
 from ..engines import Engine, engine_for, options_for
 from ..queue.doorbell import Doorbell, folder_of, is_bell, path_of, proves_death, remove, ring_after_commit
 from ..queue.ended_leases import end_leases
@@ -83,7 +83,7 @@ class ReservedRows:
             self.engine.disconnect()
             seen.pop((self.database, self.queue_name), None)
 
-    def free(self, worker_id: str) -> bool:
+    def any_free(self, worker_id: str) -> bool:
         """Return whether a row is free, or its lease has ended: a look, without the write lock."""
         waiting, held = self._free_and_held()
         return bool(waiting or self._ended(held, worker_id))
@@ -95,7 +95,7 @@ class ReservedRows:
             self.engine.lock_queue(self.queue_name)
             yield
 
-    def open(self, held: int) -> bool:
+    def admits(self, held: int) -> bool:
         """Return whether a row may be taken now, while others hold so many; called inside ``transaction``."""
         return True
 
@@ -106,7 +106,7 @@ class ReservedRows:
             began, now, (_, held) = clock.since_boot(), engine.now(), self._free_and_held()
             ended = self._ended(held, worker_id)
             end_leases(engine, [Ended(handle, True) for handle in ended], worker_id, now)
-            first = self._free_and_held()[0][:1] if self.open(len(held) - len(ended)) else []
+            first = self._free_and_held()[0][:1] if self.admits(len(held) - len(ended)) else []
             engine.lease(first, worker_id, now, clock.microseconds(ttl))
             jobs = engine.read(first)
         for job in ended.values():
@@ -120,7 +120,7 @@ class ReservedRows:
         Inside a transaction of the caller's that is so when it commits.
         """
         with self.engine.transaction():
-            settle(self.engine, [broken_off(job, self.engine.now(), None)])
+            settle(self.engine, [released_unfinished(job, self.engine.now(), None)])
         ring_after_commit(self.database, str(self.bells), here=True)
 
     def bell(self, worker_id: str) -> Doorbell:

@@ -76,14 +76,14 @@ class SlotRows(ReservedRows):
             self._put([CYCLE], ["null"], NEVER_TAKEN, replace=False)  # first: on any database it locks the row
             yield
 
-    def free(self, worker_id: str) -> bool:
+    def any_free(self, worker_id: str) -> bool:
         """Return whether a slot can be taken; while the cycle is to be changed, whether none is held any more."""
         if self.stored().wanted is None:
-            return super().free(worker_id)
+            return super().any_free(worker_id)
         held = self._free_and_held()[1]
         return len(self._ended(held, worker_id)) == len(held)
 
-    def open(self, held: int) -> bool:
+    def admits(self, held: int) -> bool:
         """Put the cycle in force that is asked for, once no slot is held; return whether a slot may be taken."""
         now = self.stored()
         if now.wanted and not held:

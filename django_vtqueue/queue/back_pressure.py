@@ -60,7 +60,7 @@ def check_room(engine: Engine, new: NewJobs, policy: Policy) -> None:
         gate_of(engine.alias, new.queue_name, policy.max_depth).check(engine, len(new.jobs))
 
 
-async def waiting_aside(publish: Callable[[], Awaitable[T]]) -> T:
+async def await_room(publish: Callable[[], Awaitable[T]]) -> T:
     """Return what ``publish`` returns; wait for room here, for its thread is that of all other synchronous code."""
     token, began = _waits_aside.set(True), time.monotonic()
     try:

@@ -6,7 +6,7 @@ from ..core import history
 from ..core.failures import recorded
 from ..core.job import Ended, HeldJob
 from ..core.names import is_reserved
-from ..core.settlement import Settlement, interrupted, released
+from ..core.settlement import Settlement, abandoned, released
 from ..engines import Engine
 from ..exceptions import LeaseExpired, WorkerDied
 from .settling import settle_or_bury
@@ -33,7 +33,7 @@ def end_lease(job: HeldJob, now: int, taker: str) -> Settlement:
     if is_reserved(job.queue_name):
         if job.visible_at > now and job.worker_id != taker:
             died = recorded(WorkerDied, f"The process of {job.worker_id} has died.")
-            return interrupted(job, history.WORKER_DIED, died, now)
+            return abandoned(job, history.WORKER_DIED, died, now)
         now = min(job.visible_at, now)
     failure = recorded(LeaseExpired, f"The lease expired, held by {job.worker_id}.")
-    return interrupted(job, history.LEASE_EXPIRED, failure, now)
+    return abandoned(job, history.LEASE_EXPIRED, failure, now)

@@ -32,7 +32,7 @@ from ..core.unique import DONE, KEEP, REPLACE, Keys, keys_of
 from ..engines import Engine, database_of, engine_for, options_for
 from ..exceptions import LeaseLost
 from .arguments import checked_priority, checked_queue_name, due_from, start_by
-from .back_pressure import waiting_aside
+from .back_pressure import await_room
 from .claimed_job import ClaimedJob
 from .claims import Claims, Found, collect
 from .consumer import consume
@@ -218,7 +218,7 @@ class Queue:
             keys = options.get(name)
             if keys is not None and not callable(keys) and not isinstance(keys, str):
                 options[name] = list(keys)
-        return await waiting_aside(lambda: sync_to_async(self.publish_many)(given, **options))
+        return await await_room(lambda: sync_to_async(self.publish_many)(given, **options))
 
     def claim(self) -> ClaimedJob | None:
         """Take the next due job, hidden from other claims for the visibility timeout; None if nothing is due."""

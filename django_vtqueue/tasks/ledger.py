@@ -177,7 +177,7 @@ class Ledger:
         ``event``: the index of the one that is taken out. What is raised here leaves the row as it was.
         """
         try:
-            with self.begun(self.engine.atomic):
+            with self.transaction(self.engine.atomic):
                 noted = self.engine.note_steps(self.held, dumps(self.done), self.now(), event)
                 if noted is None:
                     raise self.lost()
@@ -220,7 +220,7 @@ class Ledger:
         return result
 
     @contextmanager
-    def begun(self, transaction: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
+    def transaction(self, transaction: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
         """Run the block in a transaction, however long the lock is held: it costs the task no attempt.
 
         Inside of another transaction the lock would be waited for in vain.
@@ -235,7 +235,7 @@ class Ledger:
     @contextmanager
     def one_transaction(self) -> Iterator[None]:
         """Commit what the block writes, the record among it, as one; the job is held all the time."""
-        with self.begun(lambda: self.engine.effects(STEP_SECONDS)):
+        with self.transaction(lambda: self.engine.effects(STEP_SECONDS)):
             if self.engine.renew([self.held], self.engine.now()):
                 raise self.lost()
             yield
@@ -279,7 +279,7 @@ class Ledger:
                     f"gather {name!r} has {len(calls):,} children; max_steps_bytes ({self.limit:,}) allows {most:,} "
                     "here. Gather fewer at once, in context.iterate(…), or raise the limit of the queue."
                 )
-            with self.making(name), self.begun(self.engine.atomic):
+            with self.making(name), self.transaction(self.engine.atomic):
                 if self.engine.stop_requests([self.held]):  # it would not reach these children
                     raise self.suspend(SNOOZE, name, self.held.due_at, self.now())
                 ids = self.children.enqueue(calls, self.held.id)
@@ -296,7 +296,7 @@ class Ledger:
                 since = record["began"]
                 raise self.suspend(GATHER, name, steps.look_again_at(since, self.now()), since)
             record["value"], record["at"] = ended, self.now()
-            with self.begun(self.engine.atomic):
+            with self.transaction(self.engine.atomic):
                 self.write()
                 self.children.was_read(ids)
         return self.children.results(ids, record["value"], calls)
@@ -316,7 +316,7 @@ class Ledger:
             self.check(ITERATE, name)
             record["next"] = behind
             self.back_to(base)
-            if self.stopped or self.held.recalled:
+            if self.stopped or self.held.worker_stops:
                 raise self.suspend(SNOOZE, name, self.held.due_at, self.now())
         record["ended"], record["at"] = True, self.now()
         record.pop("next", None)

@@ -11,7 +11,8 @@ from django.utils import timezone
 from ..conf import Invalid, duration, flag, one_of
 from ..core.clock import microseconds
 from ..core.encoding import encode, normalize
-from ..core.ticks import ALL, EVERY, ONE, SKIP, checked, every
+from ..core.ticks import ALL, EVERY, ONE, SKIP, checked
+from ..core.ticks import every as expression_of
 from .compat import Task
 from .task import loaded_task
 
@@ -76,7 +77,7 @@ def recurring(
         raise TypeError("@recurring takes a cron expression or every=timedelta(...), one of them.")
     if expression is not None and not isinstance(expression, str):
         raise TypeError(f"@recurring got {expression!r:.100}, but takes an expression: @recurring('0 3 * * *').")
-    text = period_of(every) if expression is None else checked_cron(expression)
+    text = checked_cron(str(expression)) if every is None else expression_of(every)
     if every is not None and tz is not None:
         raise TypeError("@recurring(every=...) takes no tz: a period is counted from 1970, UTC.")
     values = {
@@ -109,10 +110,6 @@ def checked_cron(expression: str) -> str:
     if expression.startswith(EVERY):
         raise ValueError(f"@recurring got {expression!r:.100}: say every=timedelta(...).")
     return checked(expression)
-
-
-def period_of(period: Any) -> str:
-    return every(period)
 
 
 def checked_name(name: Any) -> str | None:

@@ -10,8 +10,8 @@ from ..core.encoding import decode, dumps, normalize, refusal
 from ..core.masks import HIDDEN, Mask
 from ..engines import mask_words, options_for
 from ..fields import text_of
-from .calls import call_signature
 from .compat import Task
+from .keys import call_signature
 from .task import find_task
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from django.db import DEFAULT_DB_ALIAS
 from ..conf import POLICY, UNIQUE, Invalid, Options, Policy, checked, count, nearest, positive_duration, rate_of
 from ..core.unique import LONGEST
 from ..exceptions import UnknownTask
-from .calls import key_of_call
 from .compat import Task, TaskResult, framework_task
 from .context import JobContext
+from .keys import key_of_call
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -15,9 +15,10 @@ from ..core.encoding import normalize
 from ..core.failures import class_path
 from ..core.job import SHORT
 from ..exceptions import WorkflowFailed
-from .calls import TaskCall, call_signature
+from .calls import TaskCall
 from .compat import InvalidTask, Task, TaskResult, TaskResultStatus
 from .context import JobContext
+from .keys import call_signature
 from .results import unvalidated
 from .signatures import check_call, refused_call
 from .task import find_task

@@ -86,7 +86,7 @@ class DatabaseUpkeep:
             return 0
         with engine.transaction():
             endings = bury_overdue(engine, engine.overdue(limit, now), self.work.leases.worker_id, now)
-        self.work.ended_elsewhere(endings)
+        self.work.note_ended_elsewhere(endings)
         return len(endings)
 
     def _unpark(self) -> bool:

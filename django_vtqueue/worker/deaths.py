@@ -9,7 +9,7 @@ from ..core.clock import SECOND, from_instant, microseconds
 from ..core.failures import Failure, recorded
 from ..core.ids import dashed, shown_worker
 from ..core.job import ClaimKey, HeldJob
-from ..core.settlement import Settlement, exhausted, failed, interrupted, released
+from ..core.settlement import Settlement, abandoned, exhausted, failed, released
 from ..engines import Engine
 from ..exceptions import TaskTimeout, WorkerDied
 from ..execution.time_limits import longest_runs
@@ -170,7 +170,7 @@ def timed_out(backend: VTQueueBackend, job: HeldJob, now: int) -> Settlement:
 def _ended(backend: VTQueueBackend, job: HeldJob, outcome: str, failure: Failure, times: int, now: int) -> Settlement:
     """Return the settlement of a failed attempt; ``times``: of the backoff (0: none, and at its place)."""
     if not times:
-        return interrupted(job, outcome, failure, now)
+        return abandoned(job, outcome, failure, now)
     policy = backend.policy_of(job.queue_name, job.task_path)
     delay = None if exhausted(job) else microseconds(policy.delay(times))
     return failed(job, outcome, failure, now, delay)

@@ -15,7 +15,7 @@ class Flight:
     """A job in flight. ``ends_at``: when its time is up; ``asked_to_end_at``: when it was asked to (both monotonic).
 
     ``attempt_counted``: False until the attempt is in the row. For a job that was claimed ahead the turn after its code
-    has begun writes it (``begun``, ``count``), for a transactional one the turn that starts it.
+    has begun writes it (``to_count``, ``note_counted``), for a transactional one the turn that starts it.
     """
 
     job: HeldJob
@@ -70,24 +70,24 @@ class InFlight:
         if flight := self._flights.pop(key, None):
             self.ahead -= not flight.attempt_counted
 
-    def begun(self) -> list[HeldJob]:
+    def to_count(self) -> list[HeldJob]:
         """Return the jobs whose attempt is to be counted now: a thread has taken them, and they have not finished."""
         if not self.ahead:
             return []
         flights = self._flights.values()
         return [each.job for each in flights if not (each.attempt_counted or each.finished) and each.job.begun]
 
-    def count(self, jobs: Sequence[HeldJob]) -> None:
+    def note_counted(self, jobs: Sequence[HeldJob]) -> None:
         """Note that the attempts of jobs are counted in their rows."""
         for job in jobs:
             if (flight := self._flights.get(job.key)) and not flight.attempt_counted:
                 flight.attempt_counted = True
                 self.ahead -= 1
 
-    def recall(self) -> None:
+    def note_stop(self) -> None:
         """Tell jobs that their worker is to stop: those that can go on elsewhere give themselves back."""
         for flight in self._flights.values():
-            flight.job.recalled = True
+            flight.job.worker_stops = True
 
     def next_end(self) -> float:
         """Return when the next job's time is up (monotonic)."""

@@ -8,7 +8,7 @@ from ..core.clock import NEVER, SECOND
 from ..core.gaps import GapWatch
 from ..core.grace import RENEWED_AFTER, RENEWED_BY
 from ..core.job import ClaimKey, HeldJob
-from ..core.settlement import Settlement, broken_off, released
+from ..core.settlement import Settlement, released, released_unfinished
 from ..engines import Engine
 from ..queue.settling import settle
 from .deaths import timed_out
@@ -106,8 +106,10 @@ class Leases:
         done = {job.key for job in finished}
         now = self.engine.now()
         until = now + HIDDEN_FOR
-        return [
-            timed_out(self.backend, job, now) if self.in_flight.asked_to_end(job.key) else broken_off(job, now, until)
-            for job in self.in_flight
-            if job.key not in done
-        ]
+
+        def ending(job: HeldJob) -> Settlement:
+            if self.in_flight.asked_to_end(job.key):
+                return timed_out(self.backend, job, now)
+            return released_unfinished(job, now, until)
+
+        return [ending(job) for job in self.in_flight if job.key not in done]

@@ -1,16 +1,13 @@
 """The worker's log: a line for each job while they are few, a summary a second when they are many."""
 
 import logging
-import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any
 
 from django.core.management.base import OutputWrapper
-from django.utils.log import RequireDebugTrue
 
 from ..core import clock, states
 from ..core.clock import LAST_INSTANT
@@ -19,7 +16,6 @@ from ..core.settlement import Settlement
 from ..core.steps import GATHER, Waiting
 from ..exceptions import Retry
 from ..execution.outcomes import Outcome
-from ..tasks.compat import FRAMEWORK_LOGGER
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -73,8 +69,8 @@ class WorkerLog:
                 job_name(job),
                 job.queue_name,
                 job.attempts,
-                duration(max((job.started_at or 0) - job.due_at, 0) / clock.SECOND),
-                duration(outcome.seconds),
+                brief(max((job.started_at or 0) - job.due_at, 0) / clock.SECOND),
+                brief(outcome.seconds),
             )
 
     def count(self, jobs: int) -> None:
@@ -102,7 +98,7 @@ class WorkerLog:
         now = self.now()
         held = max(now - (job.started_at or now), 0) / clock.SECOND
         why = "another copy was first, or the job is gone" if job.copies else "lease lost"
-        logger.warning("lost  %s %s after %s; result dropped", job_name(job), why, duration(held))
+        logger.warning("lost  %s %s after %s; result dropped", job_name(job), why, brief(held))
 
     def stopping(self, running: Sequence[HeldJob], timeout: float | None) -> None:
         """Write what a worker that was told to stop waits for; ``timeout``: for how many seconds at the most."""
@@ -111,7 +107,7 @@ class WorkerLog:
         some = ", ".join(job_name(job) for job in running[:NAMED]) + (", …" if len(running) > NAMED else "")
         logger.info(
             "stopping: waiting%s for %d job%s to end (%s); stop it again (Ctrl-C, SIGTERM) to give them back at once",
-            "" if timeout is None else f" up to {duration(timeout)}",
+            "" if timeout is None else f" up to {brief(timeout)}",
             len(running),
             "" if len(running) == 1 else "s",
             some,
@@ -186,7 +182,7 @@ def waiting_words(waiting: Waiting) -> str:
     return f"{waiting.kind}{f' {waiting.name!r}' if waiting.name else ''}{until}"
 
 
-def duration(seconds: float) -> str:
+def brief(seconds: float) -> str:
     """Return a duration for people: 41ms, 3.2s, 61s."""
     if seconds < 1:
         return f"{seconds * 1000:.0f}ms"
@@ -211,58 +207,3 @@ def log_lines(stream: Any, verbosity: int) -> Iterator[None]:
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
-
-
-def leave_running() -> NoReturn:
-    """End this process, in which code of released jobs still runs, once what was logged is written."""
-    try:
-        logging.shutdown()
-        sys.stdout.flush()
-    finally:
-        os._exit(0)
-
-
-# -- log records without a reader --------------------------------------------------------------------------------------
-#
-# Django's Tasks framework makes two records for each job, at INFO. With Django's logging settings no handler writes
-# them; with DEBUG the console does, where the worker has a line of its own for each job. To make them takes as long as
-# all the rest that runs a no-op job (measured), so they are left out. They are those of ``django.tasks.signals``.
-
-
-@contextmanager
-def without_unread_records() -> Iterator[None]:
-    """For the block, have the framework make no record below WARNING, if it has no reader.
-
-    A level that the project has given to its logger stands.
-    """
-    framework = logging.getLogger(FRAMEWORK_LOGGER)
-    if framework.level != logging.NOTSET or heard(framework, logging.INFO):
-        yield
-        return
-    framework.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        framework.setLevel(logging.NOTSET)
-
-
-def heard(logger: logging.Logger, level: int) -> bool:
-    """Return whether a record of this level may reach something: a handler, a filter, or a hook into logging."""
-    hooks = type(logger).handle, type(logger).callHandlers, logging.getLogRecordFactory()
-    if logger.filters or any(hook.__module__ != logging.__name__ for hook in hooks):
-        return True
-    handlers = list(_handlers(logger)) or ([logging.lastResort] if logging.lastResort else [])
-    return any(handler.level <= level and not _silent(handler) for handler in handlers)
-
-
-def _handlers(logger: logging.Logger) -> Iterator[logging.Handler]:
-    """Give the handlers of a logger, and of those that it propagates to."""
-    above: logging.Logger | None = logger
-    while above:
-        yield from above.handlers
-        above = above.parent if above.propagate else None
-
-
-def _silent(handler: logging.Handler) -> bool:
-    """Return whether it is Django's own handler for the console: it has nothing to add to the worker's lines."""
-    return any(isinstance(item, RequireDebugTrue) for item in handler.filters)

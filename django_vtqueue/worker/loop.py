@@ -191,7 +191,7 @@ class Worker:
         """Take note of one message."""
         match message:
             case Outcome():
-                self.work.finished(message)
+                self.work.note_finished(message)
             case TransactionWaits(key):
                 self.work.note_transaction_waits(key)
             case TransactionBegun(key):

@@ -9,10 +9,10 @@ from ..engines import Engine, Listener
 from ..queue.clock_steps import ClockSteps
 from ..queue.doorbell import HEARING_LOOK, LOOK, RARE_LOOK
 from ..queue.origin import foreign_origin
-from .cancellation import Cancellation
 from .database_upkeep import DatabaseUpkeep
 from .heartbeat import Heartbeat
 from .recurring import Recurring
+from .running_jobs import RunningJobs
 from .work import Work
 
 logger = logging.getLogger("django_vtqueue")
@@ -21,7 +21,7 @@ WATCHFUL = 60.0  # seconds after a commit of another connection
 
 
 class PeriodicWork:
-    """What a worker does periodically; each part says when it is next due (``next_at``).
+    """What a worker does periodically; ``next_at``: when a part of it is due.
 
     ``foreign``: the database was replaced by a copy from elsewhere, whose jobs are not to run here. ``look_at``
     (monotonic): when to look at the database next.
@@ -31,7 +31,7 @@ class PeriodicWork:
         self.engine, self.heartbeat, self.work, self.next_due = engine, heartbeat, work, work.next_due
         self.clock_steps = ClockSteps(engine)
         self.upkeep = DatabaseUpkeep(work)
-        self.cancellation = Cancellation(engine, work.in_flight)
+        self.running_jobs = RunningJobs(engine, work.in_flight)
         self.recurring = Recurring(engine, work.backend, heartbeat.worker)
         self.listener = Listener()
         self.foreign = False
@@ -49,9 +49,9 @@ class PeriodicWork:
             self.recurring.forget()
         if endings := self.heartbeat.keep():
             self.next_due.forget()
-            self.work.ended_elsewhere(endings)
+            self.work.note_ended_elsewhere(endings)
         self.work.recorder.write()
-        self.cancellation.keep()
+        self.running_jobs.do_what_is_due()
         if not self.foreign and self.recurring.keep():
             self.next_due.forget()
 
@@ -71,7 +71,7 @@ class PeriodicWork:
         if changed := self.engine.changed():
             self.next_due.forget()
             self.heartbeat.others.look_again()
-            self.cancellation.look_again()
+            self.running_jobs.look_again()
             self.recurring.look_again()
             self._watchful_until = 0.0 if first else now + WATCHFUL
         return replaced or changed

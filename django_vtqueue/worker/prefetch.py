@@ -48,7 +48,7 @@ class Prefetch:
         while waiting() > self.depth() * RESERVE and time.monotonic() < until:
             time.sleep(STEP)
 
-    def finished(self, seconds: float) -> None:
+    def note_finished(self, seconds: float) -> None:
         """Note that a job has finished, which took so many seconds."""
         self._finished += 1
         self._took += seconds
@@ -71,7 +71,7 @@ class Prefetch:
             self._claimed_at = time.monotonic()
             self._release_at = self._claimed_at + RELEASE_AFTER
 
-    def recalled(self) -> None:
+    def note_recall(self) -> None:
         """Note that what has not begun was called back."""
         self._release_at = time.monotonic() + RELEASE_AFTER
 

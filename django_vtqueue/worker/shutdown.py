@@ -1,9 +1,12 @@
 """The end of a worker, once loop.py was told to stop: what still runs is released, and nothing of it is left behind."""
 
 import faulthandler
+import logging
 import os
+import sys
 import time
 from collections.abc import Collection
+from typing import NoReturn
 
 from ..core.job import ClaimKey
 from ..core.settlement import Settlement
@@ -66,7 +69,7 @@ def release_unfinished(turns: Turns) -> bool:
     if unfinished:
         work.log.released(unfinished)
         work.recorder.count_endings(unfinished)
-    work.settled(outcomes, lost)
+    work.note_settled(outcomes, lost)
     return any(ending.job.begun for ending in unfinished)
 
 
@@ -77,3 +80,12 @@ def end_within(seconds: float) -> None:
     process 1 cannot ignore, as it does a signal. What it writes first must not block.
     """
     faulthandler.dump_traceback_later(seconds, exit=True, file=os.open(os.devnull, os.O_WRONLY))
+
+
+def exit_at_once() -> NoReturn:
+    """End this process, in which code of released jobs still runs, once what was logged is written."""
+    try:
+        logging.shutdown()
+        sys.stdout.flush()
+    finally:
+        os._exit(0)

@@ -42,9 +42,11 @@ def run(given: dict[str, Any], workers: list[Any], state: SharedState) -> None:
     from ..backend import VTQueueBackend
     from ..tasks.compat import task_backends
     from ..tasks.task import import_task_modules
-    from .log import WorkerLog, leave_running, log_lines, without_unread_records
+    from .log import WorkerLog, log_lines
     from .loop import Worker
     from .options import WorkerOptions
+    from .shutdown import exit_at_once
+    from .unread_records import without_unread_records
 
     backend = cast(VTQueueBackend, task_backends[given["alias"]])
     verbosity, option, quiet = given["log"]
@@ -60,7 +62,7 @@ def run(given: dict[str, Any], workers: list[Any], state: SharedState) -> None:
         gc.enable()
         worker.run()
         if worker.left_running:
-            leave_running()
+            exit_at_once()
 
 
 def obey(pipe: int, workers: list[Any]) -> None:

@@ -25,7 +25,7 @@ from ..core import states
 from ..core.backoff import trouble_pause
 from ..core.clock import NEVER, microseconds
 from ..core.ids import new_worker_id
-from ..core.settlement import broken_off
+from ..core.settlement import released_unfinished
 from ..core.signal_safe_queue import SignalSafeQueue
 from ..engines import new_engine
 from ..models import Job, WorkerProcess
@@ -314,7 +314,7 @@ class Supervisor:
         def step() -> None:
             now = self.engine.now()
             held = [job for worker_id in self._killed for job in self.engine.held_by(worker_id)]
-            settle(self.engine, [broken_off(job, now, None) for job in held])
+            settle(self.engine, [released_unfinished(job, now, None) for job in held])
             rows = WorkerProcess.objects.using(self.engine.alias).filter(pk__in=self._killed)
             rows._raw_delete(self.engine.alias)
 

@@ -66,13 +66,13 @@ class TransactionalLine:
         """Note that a job is transactional, and so are all of its task."""
         self._transactional[job.task_path] = True
 
-    def begun(self, job: HeldJob) -> None:
+    def note_begun(self, job: HeldJob) -> None:
         """Note that the transaction of a job has begun."""
         if job.key == self._running:
             self._began_at = time.monotonic()
             self._over_at = self._began_at + transaction_seconds(job, self.backend) + MARGIN
 
-    def finished(self, key: ClaimKey) -> None:
+    def note_finished(self, key: ClaimKey) -> None:
         """Note that a job has ended."""
         if key == self._running:
             now = time.monotonic()

@@ -44,7 +44,7 @@ class Turns:
     def stop(self) -> None:
         """Claim nothing more, for good; the jobs that can go on elsewhere are told now."""
         self._stopping = True
-        self.work.in_flight.recall()
+        self.work.in_flight.note_stop()
 
     @property
     def stopping(self) -> bool:
@@ -74,8 +74,8 @@ class Turns:
         if (leaving := self.stopping or self.quiet) or work.prefetch.stale():
             work.release_ahead(everything=leaving)
         if leaving:
-            work.in_flight.recall()
-        begun, outcomes = work.in_flight.begun(), work.outcomes[:AT_ONCE]
+            work.in_flight.note_stop()
+        begun, outcomes = work.in_flight.to_count(), work.outcomes[:AT_ONCE]
         free, ahead = self.room()
         if work.take_next_transactional():
             free = max(free - 1, 0)  # a transactional job takes this slot
@@ -84,9 +84,9 @@ class Turns:
         if not (outcomes or begun or free or ahead or work.next_transactional):
             return
         if (outcomes or begun) and (free or ahead) and self.pacing.apart:  # two transactions instead of one
-            self.exchange(outcomes, begun, 0, 0)
+            self.settle_and_claim(outcomes, begun, 0, 0)
             outcomes, begun = [], []
-        self.exchange(outcomes, begun, free, ahead)
+        self.settle_and_claim(outcomes, begun, free, ahead)
 
     def may_find(self, outcomes: Sequence[Outcome]) -> bool:
         """Return whether a claim may find something.
@@ -95,7 +95,7 @@ class Turns:
         """
         return self.next_due.worth_a_try() if outcomes else self.next_due.due()
 
-    def exchange(self, outcomes: Sequence[Outcome], begun: Sequence[HeldJob], free: int, ahead: int) -> None:
+    def settle_and_claim(self, outcomes: Sequence[Outcome], begun: Sequence[HeldJob], free: int, ahead: int) -> None:
         """Settle, count what has begun, and claim into ``free`` slots and ``ahead`` of them: all in one transaction.
 
         After its commit start jobs and announce results. Where an error leaves open whether it was committed, the next
@@ -120,11 +120,11 @@ class Turns:
                 taken = self.claim(free, ahead)
             self.leases.renew_late()
         self.pacing.note_hold(self.engine.last_hold)
-        self.work.in_flight.count(begun)
-        self.work.settled(outcomes, lost)
+        self.work.in_flight.note_counted(begun)
+        self.work.note_settled(outcomes, lost)
         self.work.run_transactional(may_begin)
         if taken:
-            self.work.claimed(taken, free)
+            self.work.start_claimed(taken, free)
         self._unsure = False
 
     def keep_up(self) -> None:

@@ -120,7 +120,7 @@ class Work:
         self.state.importing = 1  # before the commit that puts its jobs off
         Thread(target=run, name="vtworker-import", daemon=True).start()
 
-    def claimed(self, taken: Taken, free: int) -> None:
+    def start_claimed(self, taken: Taken, free: int) -> None:
         """After the commit of a claim for ``free`` slots: start what was claimed."""
         self._none_ahead = not (free or taken.rows)
         self.recorder.count_endings(taken.endings)
@@ -146,7 +146,7 @@ class Work:
             return
         self.next_transactional = None
         if not may_begin:
-            self.transactional.finished(job.key)
+            self.transactional.note_finished(job.key)
             self.outcomes.append(not_executed(job))
             return
         job.begin(self.engine.now())
@@ -172,7 +172,7 @@ class Work:
     def note_transaction_begun(self, key: ClaimKey) -> None:
         """Note that the transaction of a job has begun."""
         if job := self.in_flight.get(key):
-            self.transactional.begun(job)
+            self.transactional.note_begun(job)
 
     def start_clock(self, key: ClaimKey, *, runs: bool) -> None:
         """Have the time of a job run from now on, and tell the supervisor, or have it not run; from any thread."""
@@ -188,46 +188,46 @@ class Work:
         """Release what was claimed ahead and has not begun; ``everything``: transactional jobs too."""
         jobs = self.recall() if everything else self.pool.recall()
         for job in jobs:
-            self.transactional.finished(job.key)  # it may have had the turn
+            self.transactional.note_finished(job.key)  # it may have had the turn
         self.outcomes += [not_executed(job) for job in jobs]
-        self.prefetch.recalled()
+        self.prefetch.note_recall()
 
     def recall(self) -> list[HeldJob]:
         """Take back all that has not begun."""
         starting, self.next_transactional = [self.next_transactional] if self.next_transactional else [], None
         return [*self.pool.recall(), *self.transactional.recall(), *starting]
 
-    def finished(self, outcome: Outcome) -> None:
+    def note_finished(self, outcome: Outcome) -> None:
         """Note what came of a job: its settlement is made in the next turn, if it was not made with its task."""
-        self.transactional.finished(outcome.job.key)
+        self.transactional.note_finished(outcome.job.key)
         if outcome.job.concurrency_key or outcome.job.queue_name in self.backend.limits.queues:
             self.next_due.expect(0)  # its end makes room
         if outcome.settled is Settled.OPEN:
             self.in_flight.finish(outcome.job.key)
             self.outcomes.append(outcome)
             if not outcome.uses_no_attempt:
-                self.prefetch.finished(outcome.seconds)
+                self.prefetch.note_finished(outcome.seconds)
         elif outcome.settled is Settled.DONE:
-            self.concluded([outcome])
+            self.note_concluded([outcome])
         else:
-            self.lost(outcome)
+            self.note_lost(outcome)
 
-    def settled(self, outcomes: Sequence[Outcome], lost: set[ClaimKey]) -> None:
+    def note_settled(self, outcomes: Sequence[Outcome], lost: set[ClaimKey]) -> None:
         """After the commit: forget what has ended, and have it announced."""
         del self.outcomes[: len(outcomes)]
-        self.concluded([outcome for outcome in outcomes if outcome.job.key not in lost] if lost else outcomes)
+        self.note_concluded([outcome for outcome in outcomes if outcome.job.key not in lost] if lost else outcomes)
         for outcome in outcomes if lost else ():
             if outcome.job.key in lost:
-                self.lost(outcome)
+                self.note_lost(outcome)
         if any(outcome.uses_no_attempt for outcome in outcomes):
             ring(self.backend.database, self.backend.settings.doorbells)
 
     def settle_one_by_one(self) -> None:
         """Settle what has finished one by one."""
         outcomes = list(self.outcomes)
-        self.settled(outcomes, settle_one_by_one(self.engine, outcomes))
+        self.note_settled(outcomes, settle_one_by_one(self.engine, outcomes))
 
-    def concluded(self, outcomes: Sequence[Outcome]) -> None:
+    def note_concluded(self, outcomes: Sequence[Outcome]) -> None:
         """Count and forget jobs whose settlement was made."""
         self.recorder.count(outcomes)
         ended = []
@@ -250,14 +250,14 @@ class Work:
             done = [outcome.job.id for outcome in ended if outcome.settlement.state != states.READY]
             ring_results(self.backend.database, self.backend.settings.doorbells, done)
 
-    def ended_elsewhere(self, endings: Sequence[Settlement]) -> None:
+    def note_ended_elsewhere(self, endings: Sequence[Settlement]) -> None:
         """Count the ends of jobs that this worker did not run, and tell of those that became dead letters."""
         self.recorder.count_endings(endings)
         for settlement in endings:
             if settlement.state == states.FAILED:
                 self.pool.announce_burial(settlement)
 
-    def lost(self, outcome: Outcome) -> None:
+    def note_lost(self, outcome: Outcome) -> None:
         """Forget a job that another worker holds now; its outcome is dropped."""
         self.in_flight.remove(outcome.job.key)
         self.log.lost(outcome.job)

@@ -13,7 +13,7 @@ from django_vtqueue import Queue, control
 from django_vtqueue.backend import VTQueueBackend
 from django_vtqueue.core.clock import from_instant
 from django_vtqueue.core.job import HeldJob
-from django_vtqueue.core.settlement import Settlement, broken_off, succeeded
+from django_vtqueue.core.settlement import Settlement, released_unfinished, succeeded
 from django_vtqueue.engines import engine_for
 from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.queue import dead_letters
@@ -97,7 +97,7 @@ def test_what_cannot_be_cancelled_is_left_out(bench: Bench, time: FakeClock) -> 
 ENDS: dict[str, Callable[[HeldJob], Settlement]] = {
     "failed": lambda held: failure(held, now=5, delay=100),
     "lease expired": lambda held: end_lease(held, at(5), ""),
-    "released": lambda held: broken_off(held, at(5), at(6)),
+    "released": lambda held: released_unfinished(held, at(5), at(6)),
 }
 
 

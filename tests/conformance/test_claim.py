@@ -10,11 +10,11 @@ from django_vtqueue.core import history
 from django_vtqueue.core.failures import recorded
 from django_vtqueue.core.grace import GRACE, GracePeriod
 from django_vtqueue.core.job import HeldJob, NewJobs, Scope
-from django_vtqueue.core.settlement import broken_off, interrupted
+from django_vtqueue.core.settlement import abandoned, released_unfinished
 from django_vtqueue.exceptions import WorkerDied
 from django_vtqueue.queue.claims import NO_GRACE, Claims, Taken, collect
 from django_vtqueue.queue.pauses import earliest
-from django_vtqueue.worker.progress import backlog
+from django_vtqueue.worker.drain_bar import backlog
 from tests.fake_clock import at
 
 from .bench import SECOND, Bench
@@ -303,11 +303,11 @@ def expire(bench: Bench, job: HeldJob) -> None:
 
 def lose(bench: Bench, job: HeldJob) -> None:
     with bench.engine.transaction():
-        bench.engine.settle([interrupted(job, history.WORKER_DIED, recorded(WorkerDied, "It died."), at(20))])
+        bench.engine.settle([abandoned(job, history.WORKER_DIED, recorded(WorkerDied, "It died."), at(20))])
 
 
 def break_off(bench: Bench, job: HeldJob) -> None:
-    bench.settle(broken_off(job, at(20), at(21)))
+    bench.settle(released_unfinished(job, at(20), at(21)))
 
 
 @shapes
@@ -354,10 +354,10 @@ def test_what_was_claimed_ahead_and_recalled_keeps_its_place(bench: Bench) -> No
     assert bench.payloads(now=3, worker="w2") == ["b", "c"]
 
 
-def test_what_is_broken_off_is_hidden_until_its_moment(bench: Bench) -> None:
+def test_what_is_released_unfinished_is_hidden_until_its_moment(bench: Bench) -> None:
     """Its code may still run until then; afterwards it comes back without having used the attempt."""
     [job_id] = bench.publish("x", lease=60, max_attempts=1)
-    assert not bench.settle(broken_off(bench.one(now=0), at(10), at(11)))
+    assert not bench.settle(released_unfinished(bench.one(now=0), at(10), at(11)))
     assert (bench.found(job_id).state, bench.found(job_id).visible_at) == ("READY", at(11))
     assert bench.claim(now=10.999999, worker="w2") == []
     again = bench.one(now=11, worker="w2")

@@ -12,7 +12,7 @@ from django_vtqueue.core import history
 from django_vtqueue.core.clock import from_instant
 from django_vtqueue.core.ids import new_id
 from django_vtqueue.core.job import NewJobs, Scope
-from django_vtqueue.core.settlement import broken_off, released
+from django_vtqueue.core.settlement import released, released_unfinished
 from django_vtqueue.engines import Engine
 from django_vtqueue.models import DeadLetter
 from django_vtqueue.queue import claims
@@ -118,7 +118,9 @@ def test_a_retry_goes_on(queue: Queue, alias: str, time: FakeClock) -> None:
     assert [letter.payload for letter in DeadLetter.objects.using(alias)] == [1]  # its attempts were used up
 
 
-@pytest.mark.parametrize("verb", [released, lambda job: broken_off(job, at(1), at(2))], ids=["release", "worker stops"])
+@pytest.mark.parametrize(
+    "verb", [released, lambda job: released_unfinished(job, at(1), at(2))], ids=["release", "worker stops"]
+)
 def test_what_was_given_back_without_an_attempt_has_not_started(bench: Bench, verb: Any) -> None:
     """A claim that used no attempt is as if it had not been: the time still counts."""
     publish(bench, "x", start_by=10)

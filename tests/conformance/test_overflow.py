@@ -10,7 +10,7 @@ from django_vtqueue import LeaseLost, Queue
 from django_vtqueue.core import copies
 from django_vtqueue.core.clock import from_instant
 from django_vtqueue.core.job import HeldJob, Scope
-from django_vtqueue.core.settlement import Settlement, broken_off, released, succeeded
+from django_vtqueue.core.settlement import Settlement, released, released_unfinished, succeeded
 from django_vtqueue.models import Job, WorkerProcess
 from django_vtqueue.queue.claims import Claims, collect
 from django_vtqueue.queue.pauses import earliest
@@ -87,7 +87,7 @@ def test_the_end_of_a_copy_is_not_that_of_the_job(bench: Bench, time: FakeClock,
         "failed": failure(bad, 70),
         "gave up": failure(bad, 70, None),
         "released": released(bad),
-        "given back": broken_off(bad, at(70), at(71)),
+        "given back": released_unfinished(bad, at(70), at(71)),
     }[end]
     assert settled(bench, settlement)
     assert settlement.state == "READY"

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from django_vtqueue.core.job import Handle, Scope
-from django_vtqueue.core.settlement import broken_off
+from django_vtqueue.core.settlement import released_unfinished
 from django_vtqueue.fields import StoredText
 from django_vtqueue.queue.claims import NO_GRACE, Claims, collect
 from django_vtqueue.queue.ended_leases import end_leases
@@ -80,7 +80,7 @@ def test_the_place_of_what_is_hidden_is_set_right_with_it(bench: Bench) -> None:
     bench.publish("x", now=HOUR)
     held = bench.one(now=HOUR)
     with bench.engine.transaction():
-        assert bench.engine.settle([broken_off(held, at(HOUR), at(HOUR + 1))]) == set()
+        assert bench.engine.settle([released_unfinished(held, at(HOUR), at(HOUR + 1))]) == set()
     assert repair(bench, now=0) == 1
     assert bench.one(now=1).claims == 2
 
@@ -155,7 +155,7 @@ def test_a_time_that_was_asked_for_survives_a_release_by_a_clock_ahead(bench: Be
     """A job that ran early because the clock was ahead, and was given back, waits for its own time again."""
     [job_id] = bench.publish("x", now=0, due=HOUR)
     held = bench.one(now=2 * HOUR)
-    assert not bench.settle(broken_off(held, at(2 * HOUR), at(2 * HOUR + 1)))
+    assert not bench.settle(released_unfinished(held, at(2 * HOUR), at(2 * HOUR + 1)))
     with bench.engine.transaction():
         end_leases(bench.engine, bench.engine.ended(SCOPE, 1, at(2 * HOUR + 2), NO_GRACE), "w", at(0))
     assert repair(bench, now=1) == 0

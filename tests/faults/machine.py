@@ -13,7 +13,7 @@ from django_vtqueue.core import history, states, unique
 from django_vtqueue.core.failures import recorded
 from django_vtqueue.core.ids import new_id, process_worker_id
 from django_vtqueue.core.job import NewJobs, Scope
-from django_vtqueue.core.settlement import broken_off, failed, interrupted, released, succeeded
+from django_vtqueue.core.settlement import abandoned, failed, released, released_unfinished, succeeded
 from django_vtqueue.exceptions import DuplicateJob, WorkerDied
 from django_vtqueue.queue import dead_letters
 from django_vtqueue.queue.clock_steps import ClockSteps
@@ -314,7 +314,7 @@ class QueueAgainstModel(Agreement):
         now, worker = self.clock.instant, self.workers[holder]
         held = [held for held, _ in self.tokens if held.worker_id == worker and self.model.held(held)]
         with self.engine.transaction():
-            assert not settle(self.engine, [broken_off(job, now, now + SECOND) for job in held])
+            assert not settle(self.engine, [released_unfinished(job, now, now + SECOND) for job in held])
         for job in held:
             self.agree(job, True, lambda row: self.model.break_off(row, now, now + SECOND))
         self.crash(holder)
@@ -341,7 +341,7 @@ class QueueAgainstModel(Agreement):
                 if not job.begun
                 else failed(job, history.WORKER_DIED, died, now, delay * SECOND)
                 if delay
-                else interrupted(job, history.WORKER_DIED, died, now)
+                else abandoned(job, history.WORKER_DIED, died, now)
                 for job in held
             ]
             assert not settle(self.engine, endings)

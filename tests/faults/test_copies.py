@@ -11,7 +11,7 @@ from django_vtqueue.conf import Policy
 from django_vtqueue.core import copies, history, states
 from django_vtqueue.core.failures import recorded
 from django_vtqueue.core.job import HeldJob, Scope
-from django_vtqueue.core.settlement import Settlement, failed, interrupted, released, succeeded
+from django_vtqueue.core.settlement import Settlement, abandoned, failed, released, succeeded
 from django_vtqueue.engines import new_engine
 from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.queue.claims import Claims, collect
@@ -183,7 +183,7 @@ class Overflow(RuleBasedStateMachine):
             t.key for t in self.tokens if self.valid(t)
         }
         for job in held:
-            assert self.settled(interrupted(job, history.WORKER_DIED, DEAD, now))
+            assert self.settled(abandoned(job, history.WORKER_DIED, DEAD, now))
             self.jobs[job.id].end(job.claims, now, attempt=True)
         self.tokens = [token for token in self.tokens if token.worker_id != dead]
         self.workers[which] = f"w{which}.{int(dead.partition('.')[2]) + 1}"

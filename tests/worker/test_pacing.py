@@ -83,7 +83,7 @@ def depth(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
         for _ in range(10):
             watch.now += every
             for _ in range(count):
-                claimed.finished(seconds)
+                claimed.note_finished(seconds)
             claimed.measure(4)
             claimed.measure(4)  # of a turn that is tried again: nothing more has finished
         return claimed.depth()

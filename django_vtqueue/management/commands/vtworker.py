@@ -28,15 +28,17 @@ from ...queue.pauses import paused
 from ...queue.schema import mismatch
 from ...tasks.task import import_task_modules
 from ...worker import systemd
+from ...worker.drain_bar import drain_bar, in_scope
 from ...worker.inline import run_due
-from ...worker.log import WorkerLog, leave_running, log_lines, without_unread_records
+from ...worker.log import WorkerLog, log_lines
 from ...worker.loop import Worker
 from ...worker.options import WorkerOptions, limits_of, scopes_of, served
 from ...worker.outage import Outage
-from ...worker.progress import progress
 from ...worker.reload import run_with_reload, stop_with_parent
+from ...worker.shutdown import exit_at_once
 from ...worker.stop_signals import Stopping
 from ...worker.supervisor import Supervisor
+from ...worker.unread_records import without_unread_records
 from ..arguments import add_backend, backend_of, option_of, positive, refuse_copy, refuse_errors, refuse_file
 
 logger = logging.getLogger("django_vtqueue")
@@ -115,7 +117,7 @@ class Command(BaseCommand):
             dump_threads_at(signal.SIGUSR1)
             gc.freeze()  # what is there now stays: no need to look through it again and again
         show = plan.drain and sys.stderr.isatty()
-        with without_unread_records(), progress(worker.engine, worker.scopes, log, show=show):
+        with without_unread_records(), drain_bar(worker.engine, worker.scopes, log, show=show):
             worker.run()
         logger.info(
             "vtworker %s done: %d job%s; longest write lock %.1fms",
@@ -127,7 +129,7 @@ class Command(BaseCommand):
         if plan.drain and (left := left_for_later(worker.engine, worker.scopes)):
             logger.info("left for later: %s", left)
         if worker.left_running:
-            leave_running()
+            exit_at_once()
 
     def run_inline(self, backend: VTQueueBackend, plan: WorkerOptions, log: WorkerLog) -> None:
         if not plan.drain:
@@ -145,11 +147,7 @@ class Command(BaseCommand):
 
 def left_for_later(engine: Engine, scopes: Sequence[Scope]) -> str:
     """Return how many jobs a drain leaves, and when the first of them is due; "" if it leaves none."""
-    of_scopes = Q()
-    for scope in scopes:
-        of_kind = Q(task_path="") if scope.raw else ~Q(task_path="")
-        of_scopes |= of_kind if scope.queues is None else of_kind & Q(queue_name__in=scope.queues)
-    waiting = Job.objects.using(engine.alias).filter(of_scopes, WAITING)
+    waiting = Job.objects.using(engine.alias).filter(Q(*map(in_scope, scopes), _connector=Q.OR), WAITING)
     found = list(waiting.values_list("attempts")[: COUNTED + 1])
     if not found:
         return ""

@@ -1,4 +1,4 @@
-"""Cancellation and progress of running jobs: stop requests are passed on to them, and their progress is written."""
+"""Running jobs, once a second: stop requests are passed on to them, and their progress is written."""
 
 import time
 
@@ -9,7 +9,7 @@ from .in_flight import InFlight
 PERIOD = 0.9  # seconds; a turn comes at least once a second
 
 
-class Cancellation:
+class RunningJobs:
     """What a worker does about its running jobs once a second, apart from their leases."""
 
     def __init__(self, engine: Engine, in_flight: InFlight) -> None:
@@ -21,7 +21,7 @@ class Cancellation:
         """Have stop requests read again, for another connection has written."""
         self._look = True
 
-    def keep(self) -> None:
+    def do_what_is_due(self) -> None:
         """Pass on what is new, if it is time to."""
         if not self.in_flight or time.monotonic() < self._at:
             return

@@ -19,7 +19,7 @@ logger = logging.getLogger("django_vtqueue")
 
 
 @contextmanager
-def progress(engine: Engine, scopes: Sequence[Scope], log: WorkerLog, *, show: bool) -> Iterator[None]:
+def drain_bar(engine: Engine, scopes: Sequence[Scope], log: WorkerLog, *, show: bool) -> Iterator[None]:
     """Show how far a drain is, if tqdm is installed (``django-vtqueue[progress]``); else the log lines do."""
     if not (show and find_spec("tqdm")):
         yield
@@ -41,13 +41,13 @@ def backlog(engine: Engine, scopes: Sequence[Scope], now: int) -> int:
     """Return how many jobs of these scopes are due; those of a paused queue are not counted."""
     due = Job.objects.using(engine.alias).filter(finished_at=None, lease_until=None, due_at__lte=from_instant(now))
     due = due.exclude(queue_name__in=paused(engine.alias, now))
-    return sum(
-        due.filter(
-            Q(task_path="") if scope.raw else ~Q(task_path=""),
-            Q() if scope.queues is None else Q(queue_name__in=scope.queues),
-        ).count()
-        for scope in scopes
-    )
+    return sum(due.filter(in_scope(scope)).count() for scope in scopes)
+
+
+def in_scope(scope: Scope) -> Q:
+    """Return the condition for the jobs of a scope."""
+    of_kind = Q(task_path="") if scope.raw else ~Q(task_path="")
+    return of_kind if scope.queues is None else of_kind & Q(queue_name__in=scope.queues)
 
 
 def grow(bar: Any, jobs: int) -> None:
