@@ -36,7 +36,9 @@ logfile = {folder}/pgbouncer.log
 
 @cache
 def binaries() -> Path | None:
-    """Return the folder of the programs of the newest server that is installed; None if there is none."""
+    """Return the folder of the server's programs: VTQUEUE_POSTGRESQL, or of the newest that is installed; else None."""
+    if given := os.environ.get("VTQUEUE_POSTGRESQL"):
+        return Path(given)
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[4]))
     if found:
         return found[-1].parent
