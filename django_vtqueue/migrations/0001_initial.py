@@ -93,26 +93,12 @@ class Migration(migrations.Migration):
                 ],
                 "constraints": [
                     models.CheckConstraint(
-                        condition=django_vtqueue.fields.constraints.OfKind("id", "id"), name="vtqueue_letter_id"
-                    ),
-                    models.CheckConstraint(
                         condition=django_vtqueue.fields.constraints.OfKind(
-                            "integer", "priority claims attempts max_attempts lease_us"
+                            id="id",
+                            integer="priority claims attempts max_attempts lease_us enqueued_at started_at kept_until died_at acknowledged_at",
+                            text="queue_name task_path worker_id unique_key unique_until concurrency_key rate_key parent_id payload history steps exception_class message fingerprint acknowledged_by note",
                         ),
-                        name="vtqueue_letter_integers",
-                    ),
-                    models.CheckConstraint(
-                        condition=django_vtqueue.fields.constraints.OfKind(
-                            "integer", "enqueued_at started_at kept_until died_at acknowledged_at"
-                        ),
-                        name="vtqueue_letter_moments",
-                    ),
-                    models.CheckConstraint(
-                        condition=django_vtqueue.fields.constraints.OfKind(
-                            "text",
-                            "queue_name task_path worker_id unique_key unique_until concurrency_key rate_key parent_id payload history steps exception_class message fingerprint acknowledged_by note",
-                        ),
-                        name="vtqueue_letter_texts",
+                        name="vtqueue_letter_kinds",
                     ),
                 ],
             },
@@ -141,7 +127,7 @@ class Migration(migrations.Migration):
                         name="vtqueue_hourlythroughput_unique",
                     ),
                     models.CheckConstraint(
-                        condition=django_vtqueue.fields.constraints.OfKind("integer", "starts_at"),
+                        condition=django_vtqueue.fields.constraints.OfKind(integer="starts_at"),
                         name="vtqueue_hourlythroughput_moments",
                     ),
                 ],
@@ -308,62 +294,45 @@ class Migration(migrations.Migration):
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
-                            models.Q(("finished_at__isnull", True), ("state__in", ["READY", "RUNNING"])),
-                            models.Q(("finished_at__isnull", False), ("state", "SUCCESSFUL")),
+                            models.Q(("finished_at__isnull", True), ("state", "READY"), ("worker_id", "")),
+                            models.Q(
+                                models.Q(("worker_id", ""), _negated=True),
+                                models.Q(
+                                    models.Q(
+                                        ("finished_at__isnull", True),
+                                        ("lease_until__isnull", False),
+                                        ("state", "RUNNING"),
+                                    ),
+                                    models.Q(
+                                        ("finished_at__isnull", False),
+                                        ("lease_until__isnull", True),
+                                        ("state", "SUCCESSFUL"),
+                                    ),
+                                    _connector="OR",
+                                ),
+                            ),
                             _connector="OR",
                         ),
                         name="vtqueue_job_state",
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
-                            models.Q(("state", "READY"), ("worker_id", "")),
-                            models.Q(
-                                ("lease_until__isnull", False),
-                                ("state", "RUNNING"),
-                                models.Q(("worker_id", ""), _negated=True),
-                            ),
-                            models.Q(
-                                ("lease_until__isnull", True),
-                                ("state", "SUCCESSFUL"),
-                                models.Q(("worker_id", ""), _negated=True),
-                            ),
-                            _connector="OR",
+                            ("priority__gte", -100),
+                            ("priority__lte", 100),
+                            ("lease_us__gt", 0),
+                            ("lease_us__lte", 100000000000000000),
+                            ("attempts__lte", 9007199254740992),
+                            ("claims__lte", 9007199254740992),
                         ),
-                        name="vtqueue_job_holder",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(("priority__gte", -100), ("priority__lte", 100)), name="vtqueue_job_priority"
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(("lease_us__gt", 0), ("lease_us__lte", 100000000000000000)),
-                        name="vtqueue_job_lease",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(("claims__lte", 9007199254740992), ("attempts__lte", 9007199254740992)),
-                        name="vtqueue_job_counts",
-                    ),
-                    models.CheckConstraint(
-                        condition=django_vtqueue.fields.constraints.OfKind("id", "id"), name="vtqueue_job_id"
+                        name="vtqueue_job_numbers",
                     ),
                     models.CheckConstraint(
                         condition=django_vtqueue.fields.constraints.OfKind(
-                            "integer", "priority claims attempts max_attempts lease_us"
+                            id="id",
+                            integer="priority claims attempts max_attempts lease_us enqueued_at started_at kept_until start_by due_at lease_until moved_from finished_at cancelled_at",
+                            text="queue_name task_path worker_id unique_key unique_until concurrency_key rate_key parent_id copies payload history result steps cancelled_by progress_text",
                         ),
-                        name="vtqueue_job_integers",
-                    ),
-                    models.CheckConstraint(
-                        condition=django_vtqueue.fields.constraints.OfKind(
-                            "integer",
-                            "enqueued_at started_at kept_until start_by due_at lease_until moved_from finished_at cancelled_at",
-                        ),
-                        name="vtqueue_job_moments",
-                    ),
-                    models.CheckConstraint(
-                        condition=django_vtqueue.fields.constraints.OfKind(
-                            "text",
-                            "queue_name task_path worker_id unique_key unique_until concurrency_key rate_key parent_id copies payload history result steps cancelled_by progress_text",
-                        ),
-                        name="vtqueue_job_texts",
+                        name="vtqueue_job_kinds",
                     ),
                 ],
             },
@@ -382,7 +351,7 @@ class Migration(migrations.Migration):
                 "constraints": [
                     models.CheckConstraint(condition=models.Q(("id", 1)), name="vtqueue_origin_one"),
                     models.CheckConstraint(
-                        condition=django_vtqueue.fields.constraints.OfKind("integer", "worked_at"),
+                        condition=django_vtqueue.fields.constraints.OfKind(integer="worked_at"),
                         name="vtqueue_origin_moments",
                     ),
                 ],
@@ -406,7 +375,7 @@ class Migration(migrations.Migration):
                 "default_permissions": (),
                 "constraints": [
                     models.CheckConstraint(
-                        condition=django_vtqueue.fields.constraints.OfKind("integer", "paused_at paused_until"),
+                        condition=django_vtqueue.fields.constraints.OfKind(integer="paused_at paused_until"),
                         name="vtqueue_pause_moments",
                     )
                 ],
@@ -423,7 +392,7 @@ class Migration(migrations.Migration):
                 "default_permissions": (),
                 "constraints": [
                     models.CheckConstraint(
-                        condition=django_vtqueue.fields.constraints.OfKind("integer", "next_at interval_us"),
+                        condition=django_vtqueue.fields.constraints.OfKind(integer="next_at interval_us"),
                         name="vtqueue_rate_moments",
                     )
                 ],
@@ -468,9 +437,7 @@ class Migration(migrations.Migration):
                 "default_permissions": ("view",),
                 "constraints": [
                     models.CheckConstraint(
-                        condition=django_vtqueue.fields.constraints.OfKind(
-                            "integer", "created_at last_died_at ended_at"
-                        ),
+                        condition=django_vtqueue.fields.constraints.OfKind(integer="created_at last_died_at ended_at"),
                         name="vtqueue_requeue_moments",
                     )
                 ],
@@ -504,7 +471,7 @@ class Migration(migrations.Migration):
                 "constraints": [
                     models.CheckConstraint(
                         condition=django_vtqueue.fields.constraints.OfKind(
-                            "integer", "jitter_us next_at last_at paused_at"
+                            integer="jitter_us next_at last_at paused_at"
                         ),
                         name="vtqueue_schedule_moments",
                     )
@@ -534,7 +501,7 @@ class Migration(migrations.Migration):
                         fields=("starts_at", "queue_name", "task_path", "worker_id"), name="vtqueue_throughput_unique"
                     ),
                     models.CheckConstraint(
-                        condition=django_vtqueue.fields.constraints.OfKind("integer", "starts_at"),
+                        condition=django_vtqueue.fields.constraints.OfKind(integer="starts_at"),
                         name="vtqueue_throughput_moments",
                     ),
                 ],
@@ -573,9 +540,7 @@ class Migration(migrations.Migration):
                 "permissions": [("stop_worker", "Can stop a worker")],
                 "constraints": [
                     models.CheckConstraint(
-                        condition=django_vtqueue.fields.constraints.OfKind(
-                            "integer", "started_at heartbeat_at died_at"
-                        ),
+                        condition=django_vtqueue.fields.constraints.OfKind(integer="started_at heartbeat_at died_at"),
                         name="vtqueue_worker_moments",
                     )
                 ],

@@ -475,3 +475,10 @@ def test_a_server_that_gives_no_answer_is_seldom_asked_for_its_clock(
         with pytest.raises(TimeoutError):
             silent.accept()
     assert instants[-1] - instants[0] < SECOND
+
+
+def test_each_check_of_a_job_says_something(engine: Engine) -> None:
+    """The server reads and plans all of them anew for each statement that writes; none is there for SQLite alone."""
+    with connections[engine.alias].cursor() as cursor:
+        cursor.execute("SELECT conkey FROM pg_constraint WHERE contype = 'c' AND conrelid = 'vtqueue_job'::regclass")
+        assert all(columns for (columns,) in cursor.fetchall())
