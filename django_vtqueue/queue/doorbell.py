@@ -234,7 +234,7 @@ def _bells(alias: str, folder: str | None) -> list[str]:
     looked, paths = _found.get((alias, folder), (-inf, []))
     if time.monotonic() - looked > CACHED_FOR:
         prefix = f"{name_of(alias)}-"
-        with suppress(OSError):  # there is no folder
+        with suppress(OSError, AttributeError):  # there is no folder, or the system has no Unix sockets
             paths = [str(path) for path in folder_of(folder).iterdir() if path.name.startswith(prefix)]
         _found[alias, folder] = time.monotonic(), paths
     return paths
@@ -248,15 +248,14 @@ def ring(alias: str, folder: str | None) -> None:
 
 def ring_here(alias: str, folder: str | None) -> None:
     """Ring the doorbells of a database in this folder; never waits, never raises."""
-    with suppress(AttributeError):  # a system without Unix sockets
-        for path in _bells(alias, folder):
-            try:
-                _sender().sendto(b"ring", socket.MSG_DONTWAIT, path)
-            except ConnectionRefusedError:
-                if path.rpartition("-")[2].startswith(UNPROVEN):
-                    remove(path)  # left by a dead consumer; a worker's is its proof of death, and stays
-            except OSError:
-                pass
+    for path in _bells(alias, folder):
+        try:
+            _sender().sendto(b"ring", socket.MSG_DONTWAIT, path)
+        except ConnectionRefusedError:
+            if path.rpartition("-")[2].startswith(UNPROVEN):
+                remove(path)  # left by a dead consumer; a worker's is its proof of death, and stays
+        except (OSError, AttributeError):
+            pass
 
 
 def result_bell(alias: str, folder: str | None, job_id: str) -> Doorbell:

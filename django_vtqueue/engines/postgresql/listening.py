@@ -42,7 +42,7 @@ class PostgreSQLListening(PostgreSQLConnection):
 
     def ring(self, *, workers: bool = False) -> None:
         now = time.monotonic()
-        if self._in_transaction or (not workers and now < _sent.get(self.alias, 0.0) + SILENCE):
+        if (not workers and now < _sent.get(self.alias, 0.0) + SILENCE) or self._in_transaction:
             return
         if not workers:
             _sent[self.alias] = now
