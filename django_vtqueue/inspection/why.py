@@ -11,9 +11,10 @@ from ..core.job import Scope
 from ..engines import engine_for, options_for
 from ..models import DeadLetter, Job, WorkerProcess
 from ..patterns.reserved import bells_of_holders
-from ..queue.doorbell import path_of, proves_death
+from ..queue.doorbell import path_of
 from ..queue.limits import NO_LIMITS, Limits
 from ..queue.pauses import paused, sentence
+from ..queue.proof_of_death import proves_death
 from ..queue.workers import QUIET, SILENCE, STOP, live_workers, serves
 from .waiting import is_overdue, is_parked, state_word, waiting_sentence, waits_of
 

@@ -121,7 +121,7 @@ class Doorbell:
         with suppress(OSError):
             self._socket.recv(16)
 
-    async def wait_for_aside(self, seconds: float) -> None:
+    async def await_ring(self, seconds: float) -> None:
         """Wait until it is rung, for ``seconds`` at the most, while the event loop goes on."""
         if self._socket is None:
             await asyncio.sleep(seconds)
@@ -150,29 +150,6 @@ class Doorbell:
         self._socket.close()
 
 
-def is_bell(path: str, alias: str, folder: Path) -> bool:
-    """Return whether the path in a worker's row is that of a bell of this database."""
-    own = Path(path).parent == folder and Path(path).name.startswith(f"{name_of(alias)}-")
-    return own and exists(path)
-
-
-def proves_death(path: str, alias: str, folder: Path) -> bool:
-    """Return whether a bell's owner is certainly dead: its socket lies there and no process has it open.
-
-    A full one (alive, perhaps stopped) and a missing one (another container, a cleaned folder) prove nothing.
-    """
-    if not is_bell(path, alias, folder):
-        return False
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ringer:
-            ringer.connect(path)
-    except ConnectionRefusedError:
-        return True
-    except (OSError, AttributeError, ValueError):  # ValueError: a NUL in a damaged path
-        return False
-    return False
-
-
 def ring_worker(path: str) -> None:
     """Ring one worker's bell so that it reads the rows of the workers at once; never waits, never raises."""
     with suppress(OSError, AttributeError, ValueError):
@@ -185,27 +162,6 @@ def exists(path: str | Path) -> bool:
         return stat.S_ISSOCK(os.lstat(path).st_mode)
     except (OSError, ValueError):  # ValueError: a NUL in a damaged path
         return False
-
-
-def mark_over_time(path: Path) -> None:
-    """Note at the bell of a worker that it will be killed, because a job of it is over its time limit."""
-    with suppress(OSError):
-        path.chmod(stat.S_IMODE(path.stat().st_mode) | stat.S_ISVTX)
-
-
-def declare_dead(path: Path) -> None:
-    """Have a bell prove that its owner has ended, although a process that the owner has forked may hold the bell."""
-    if exists(path):
-        other = path.with_name(f"{path.name}x")
-        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
-            bell.bind(str(other))
-            other.chmod(stat.S_IMODE(path.stat().st_mode))
-            other.replace(path)
-
-
-def was_over_time(path: str) -> bool:
-    """Return whether a dead worker was killed because a job of it was over its time limit."""
-    return exists(path) and bool(os.lstat(path).st_mode & stat.S_ISVTX)
 
 
 def remove(path: str) -> None:

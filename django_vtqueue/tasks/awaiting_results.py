@@ -41,7 +41,7 @@ async def await_for_result(result: R, timeout: float | timedelta | None = None) 
         return cast(R, ended)
     with closing(await sync_to_async(wait.bell)()) as bell:
         while not (ended := await sync_to_async(wait.look)()):
-            await bell.wait_for_aside(wait.seconds())
+            await bell.await_ring(wait.seconds())
     return cast(R, ended)
 
 

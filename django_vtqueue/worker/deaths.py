@@ -14,7 +14,8 @@ from ..engines import Engine
 from ..exceptions import TaskTimeout, WorkerDied
 from ..execution.time_limits import longest_runs
 from ..models import WorkerProcess
-from ..queue.doorbell import folder_of, proves_death, remove, was_over_time
+from ..queue.doorbell import folder_of, remove
+from ..queue.proof_of_death import proves_death, was_over_time
 from ..queue.settling import settle
 from ..queue.workers import REMEMBERED, SILENCE
 from ..tasks.task import loaded_task

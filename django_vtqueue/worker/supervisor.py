@@ -29,7 +29,8 @@ from ..core.settlement import released_unfinished
 from ..core.signal_safe_queue import SignalSafeQueue
 from ..engines import new_engine
 from ..models import Job, WorkerProcess
-from ..queue.doorbell import declare_dead, exists, folder_of, mark_over_time, path_of, remove, ring_worker
+from ..queue.doorbell import exists, folder_of, path_of, remove, ring_worker
+from ..queue.proof_of_death import declare_dead, mark_over_time
 from ..queue.settling import settle
 from . import systemd
 from .log import WorkerLog

@@ -13,7 +13,7 @@ from django_vtqueue import Lease
 from django_vtqueue.core import clock
 from django_vtqueue.core.clock import SECOND
 from django_vtqueue.models import Job
-from django_vtqueue.queue.doorbell import declare_dead
+from django_vtqueue.queue.proof_of_death import declare_dead
 
 from ..fake_clock import FakeClock
 from .rows import html, job, row_of

@@ -24,8 +24,8 @@ from django_vtqueue.inspection import overview
 from django_vtqueue.inspection.keyset import ListQuery, count_jobs, list_jobs
 from django_vtqueue.models import RESERVED as ROWS
 from django_vtqueue.models import Job
-from django_vtqueue.queue.doorbell import declare_dead
 from django_vtqueue.queue.pauses import pause, resume
+from django_vtqueue.queue.proof_of_death import declare_dead
 from django_vtqueue.tasks.compat import InvalidTask
 from tests.project import tasks
 

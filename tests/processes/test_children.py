@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from django_vtqueue.queue.doorbell import proves_death
+from django_vtqueue.queue.proof_of_death import proves_death
 from tests.project import durable, tasks
 
 from ..conftest import ALIAS

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from django_vtqueue.queue import doorbell
-from django_vtqueue.queue.doorbell import Doorbell, proves_death, ring
+from django_vtqueue.queue import doorbell, proof_of_death
+from django_vtqueue.queue.doorbell import Doorbell, ring
+from django_vtqueue.queue.proof_of_death import proves_death
 from tests.project import tasks
 
 from ..conftest import ALIAS
@@ -165,13 +166,13 @@ def test_the_bell_of_a_killed_worker_says_why(doorbells: str) -> None:
     path = Path(doorbells) / "bell"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
         bell.bind(str(path))
-        assert not doorbell.was_over_time(str(path))
-        doorbell.mark_over_time(path)
-        doorbell.declare_dead(path)
-        assert doorbell.was_over_time(str(path))
+        assert not proof_of_death.was_over_time(str(path))
+        proof_of_death.mark_over_time(path)
+        proof_of_death.declare_dead(path)
+        assert proof_of_death.was_over_time(str(path))
         with pytest.raises(ConnectionRefusedError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ringer:
             ringer.connect(str(path))
     nowhere = Path(doorbells) / ("x" * 300)
-    doorbell.mark_over_time(nowhere)
-    doorbell.declare_dead(nowhere)
-    assert not doorbell.was_over_time(str(nowhere))
+    proof_of_death.mark_over_time(nowhere)
+    proof_of_death.declare_dead(nowhere)
+    assert not proof_of_death.was_over_time(str(nowhere))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from django_vtqueue import Queue
-from django_vtqueue.queue.doorbell import proves_death
+from django_vtqueue.queue.proof_of_death import proves_death
 from django_vtqueue.tasks.compat import Task
 from tests.project import forks, tasks
 

@@ -1,0 +1,56 @@
+"""Proof that a process on this machine has died: its doorbell lies there, and no process has it open.
+
+A supervisor has a bell say this, and why it has killed a worker, where a forked process would hide it.
+"""
+
+import os
+import socket
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+from .doorbell import exists, name_of
+
+
+def is_bell(path: str, alias: str, folder: Path) -> bool:
+    """Return whether the path in a worker's row is that of a bell of this database."""
+    own = Path(path).parent == folder and Path(path).name.startswith(f"{name_of(alias)}-")
+    return own and exists(path)
+
+
+def proves_death(path: str, alias: str, folder: Path) -> bool:
+    """Return whether a bell's owner is certainly dead: its socket lies there and no process has it open.
+
+    A full one (alive, perhaps stopped) and a missing one (another container, a cleaned folder) prove nothing.
+    """
+    if not is_bell(path, alias, folder):
+        return False
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ringer:
+            ringer.connect(path)
+    except ConnectionRefusedError:
+        return True
+    except (OSError, AttributeError, ValueError):  # ValueError: a NUL in a damaged path
+        return False
+    return False
+
+
+def declare_dead(path: Path) -> None:
+    """Have a bell prove that its owner has ended, although a process that the owner has forked may hold the bell."""
+    if exists(path):
+        other = path.with_name(f"{path.name}x")
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
+            bell.bind(str(other))
+            other.chmod(stat.S_IMODE(path.stat().st_mode))
+            other.replace(path)
+
+
+def mark_over_time(path: Path) -> None:
+    """Note at the bell of a worker that it will be killed, because a job of it is over its time limit."""
+    with suppress(OSError):
+        path.chmod(stat.S_IMODE(path.stat().st_mode) | stat.S_ISVTX)
+
+
+def was_over_time(path: str) -> bool:
+    """Return whether a dead worker was killed because a job of it was over its time limit."""
+    return exists(path) and bool(os.lstat(path).st_mode & stat.S_ISVTX)
