@@ -111,10 +111,11 @@ class Engine(Portable, RowLocks, Overflow, Limiting, DurableSteps, ABC):
         RuntimeError inside a transaction of the caller's, except that of a TestCase.
         """
 
-    def without_lock_waits(self) -> AbstractContextManager[None]:
+    def without_lock_waits(self, *, pooled: bool = True) -> AbstractContextManager[None]:
         """For a control loop: during the block no statement of this thread waits for a lock; it raises at once.
 
         The connection is closed at both ends of the block; one that is opened again inside waits for no lock either.
+        ``pooled``: it may be one of Django's pool.
         """
         return nullcontext()
 

@@ -41,6 +41,10 @@ class InFlight:
     def __iter__(self) -> Iterator[HeldJob]:
         return (flight.job for flight in self._flights.values())
 
+    def jobs(self) -> list[HeldJob]:
+        """Return them, from any thread: the loop may add others meanwhile."""
+        return [flight.job for flight in list(self._flights.values())]
+
     def get(self, key: ClaimKey) -> HeldJob | None:
         flight = self._flights.get(key)
         return flight.job if flight else None

@@ -62,7 +62,7 @@ class Leases:
         if time.monotonic() < self.renew_at:
             return
         self.renew_at = 0.0
-        jobs = self._renewable()
+        jobs = self.renewable()
         lost: set[ClaimKey] = set()
         locked: list[HeldJob] = []
         began = time.monotonic()
@@ -70,7 +70,7 @@ class Leases:
             with self.engine.transaction():
                 began = time.monotonic()  # the leases are counted from here, however long the commit takes
                 lost, locked = self.engine.renew_unlocked(jobs, self.engine.now(), afresh=self.gaps.stepped_back)
-            self.gaps.stepped_back = False
+            self.gaps.stepped_back = self.gaps.stepped_back and bool(locked)
         kept = [job for job in jobs if job.key not in lost]
         shortest = min((job.lease_us / SECOND for job in kept), default=NEVER)
         parts = (RENEWED_AFTER, RENEWED_BY, 1)
@@ -84,11 +84,12 @@ class Leases:
         It has waited for a lock, and has had locks of its own meanwhile: when they go, no lease shall have ended.
         """
         if time.monotonic() >= self.renew_at:
-            self.engine.renew_unlocked(self._renewable(), self.engine.now())
+            self.engine.renew_unlocked(self.renewable(), self.engine.now())
 
-    def _renewable(self) -> list[HeldJob]:
+    def renewable(self) -> list[HeldJob]:
+        """Return the jobs whose leases are renewed, from any thread."""
         policy = self.backend.settings.policy
-        return [job for job in self.in_flight if policy(job.queue_name).renews(job.copies)]
+        return [job for job in self.in_flight.jobs() if policy(job.queue_name).renews(job.copies)]
 
     def release_unknown(self) -> None:
         """Release rows that this worker holds unknowingly: it never learned whether their claim was committed."""

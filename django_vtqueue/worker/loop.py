@@ -24,7 +24,7 @@ from .heartbeat import PERIOD, Heartbeat, resident
 from .log import WorkerLog
 from .mailbox import Mailbox, Message, Stop, Wake
 from .options import WorkerOptions, scopes_of, served
-from .renewal_thread import RenewalThread
+from .renewals import RenewalThread
 from .shared_state import Departure, SharedState
 from .shutdown import end_jobs
 from .thread_pool import Pool
@@ -53,7 +53,7 @@ class Worker:
         self.pool = Pool(options.threads, backend, log, self.mailbox.put, self.told)
         self.work = Work(self.engine, backend, self.id, self.pool, options, log, self.scopes, self.state)
         self.turns = Turns(self.work, self.heartbeat, self.scopes)
-        self.renewals = RenewalThread(backend, self.id, self.work.leases)
+        self.renewals = RenewalThread(backend.database, self.work.leases)
         self.left_running = False  # afterwards: whether code of released jobs may still run
         self._obeyed = WORK  # what it was asked to do last
         self._stops = 0  # how often it was told to stop

@@ -31,7 +31,7 @@ class PeriodicWork:
         self.engine, self.heartbeat, self.work, self.next_due = engine, heartbeat, work, work.next_due
         self.clock_steps = ClockSteps(engine)
         self.upkeep = DatabaseUpkeep(work)
-        self.running_jobs = RunningJobs(engine, work.in_flight)
+        self.running_jobs = RunningJobs(engine, work.in_flight, work.leases)
         self.recurring = Recurring(engine, work.backend, heartbeat.worker)
         self.listener = Listener()
         self.foreign = False

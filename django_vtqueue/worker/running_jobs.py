@@ -5,6 +5,7 @@ import time
 from ..core.job import ClaimKey
 from ..engines import Engine
 from .in_flight import InFlight
+from .leases import Leases
 
 PERIOD = 0.9  # seconds; a turn comes at least once a second
 
@@ -12,8 +13,8 @@ PERIOD = 0.9  # seconds; a turn comes at least once a second
 class RunningJobs:
     """What a worker does about its running jobs once a second, apart from their leases."""
 
-    def __init__(self, engine: Engine, in_flight: InFlight) -> None:
-        self.engine, self.in_flight = engine, in_flight
+    def __init__(self, engine: Engine, in_flight: InFlight, leases: Leases) -> None:
+        self.engine, self.in_flight, self.leases = engine, in_flight, leases
         self._at = 0.0  # monotonic
         self._look = True
 
@@ -54,5 +55,6 @@ class RunningJobs:
         if changed := [(job, news) for job in self.in_flight if (news := job.news)]:
             with self.engine.transaction():
                 self.engine.note_progress(changed)
+                self.leases.renew_late()
             for job, progress in changed:
                 job.progress_in_row = progress

@@ -23,7 +23,8 @@ from .. import __version__
 from ..backend import VTQueueBackend
 from ..core import states
 from ..core.backoff import trouble_pause
-from ..core.clock import NEVER, microseconds
+from ..core.clock import NEVER, SECOND, microseconds
+from ..core.grace import RENEWED_AFTER
 from ..core.ids import new_worker_id
 from ..core.settlement import released_unfinished
 from ..core.signal_safe_queue import SignalSafeQueue
@@ -36,7 +37,7 @@ from . import systemd
 from .log import WorkerLog
 from .options import WorkerOptions, scopes_of
 from .outage import Outage, retry_before
-from .renewal_thread import renew_held_by
+from .renewals import Renewals
 from .shared_state import Departure, SharedState, new_memory
 from .shutdown import end_within
 
@@ -63,9 +64,10 @@ main(json.loads(sys.argv[2]))"""
 class ChildProcess:
     """One worker in a process of its own, as its supervisor sees it; ``share``: the jobs that it may begin."""
 
-    def __init__(self, alias: str, options: WorkerOptions, log: WorkerLog) -> None:
+    def __init__(self, backend: VTQueueBackend, options: WorkerOptions, log: WorkerLog) -> None:
         self.share = options.max_jobs or 0
         self.began = time.monotonic()
+        self.renewals = Renewals(backend.database)
         self.renew_at = 0.0  # monotonic: when the supervisor is to renew its leases again
         self.over_time = False  # killed because a job of it was over its time limit
         self.dismissed = False  # killed because it did not stop in time
@@ -77,7 +79,7 @@ class ChildProcess:
             self.state.ends_at = self.state.renew_by = NEVER
             given = {
                 "version": __version__,
-                "alias": alias,
+                "alias": backend.alias,
                 "options": asdict(options),
                 "log": [log.verbosity, log.option, log.quiet],
                 "descriptors": [theirs, memory],
@@ -209,7 +211,7 @@ class Supervisor:
             limits = [limit for limit in (share, self.options.max_jobs_per_process) if limit]
             options = replace(self.options, processes=1, supervised=True, max_jobs=min(limits, default=None))
             try:
-                child = ChildProcess(self.backend.alias, options, self.log)
+                child = ChildProcess(self.backend, options, self.log)
             except OSError as error:  # no memory for another process, just now
                 logger.warning("a process could not be started: %s", error)
                 self.postpone_start()
@@ -239,8 +241,15 @@ class Supervisor:
         elif child.lingers():
             child.kill()
         elif now >= max(state.renew_by, child.renew_at):
-            renewed = self.in_database(lambda: renew_held_by(self.engine, self.backend, child.worker_id))
-            child.renew_at = now + (renewed or 0.0)
+            child.renew_at = now + (self.in_database(lambda: self.renew(child)) or 0.0)
+
+    def renew(self, child: ChildProcess) -> float:
+        """Renew the leases of a child that does not do so; return the seconds until the next time."""
+        policy = self.backend.settings.policy
+        jobs = [job for job in self.engine.held_by(child.worker_id) if policy(job.queue_name).renews(job.copies)]
+        if jobs:
+            child.renewals.renew(self.engine, jobs)
+        return min((job.lease_us / SECOND * RENEWED_AFTER for job in jobs), default=1.0)
 
     def forget(self, child: ChildProcess) -> None:
         """Forget a child that has ended; if it did not do so by itself, have the others settle what it held."""

@@ -113,7 +113,7 @@ def cancelled(case: Case) -> None:
 
 def child_process(case: Case) -> None:
     """The same, for a worker that a supervisor looks after."""
-    case.start_worker("--processes", "1")
+    case.start_worker("--processes", "2")
     first, locked = case.begin("first"), case.begin("locked", to="-long")
     with case.open(lambda: send_event(UUID(locked), "paid", using=ALIAS)):
         time.sleep(LOCKED)

@@ -171,12 +171,13 @@ class PostgreSQLConnection:
                 raw.isolation_level = usual
 
     @contextmanager
-    def without_lock_waits(self) -> Iterator[None]:
+    def without_lock_waits(self, *, pooled: bool = True) -> Iterator[None]:
         """See Engine; here it is a connection that is cut off for which nothing waits for long."""
         connection = self.connection
         usual = connection.settings_dict
         connection.close()
-        connection.settings_dict = {**usual, "OPTIONS": {**WHEN_CUT_OFF, **usual["OPTIONS"]}}
+        outside = {} if pooled else {"pool": None}
+        connection.settings_dict = {**usual, "OPTIONS": {**WHEN_CUT_OFF, **usual["OPTIONS"], **outside}}
         try:
             yield
         finally:

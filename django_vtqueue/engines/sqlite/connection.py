@@ -120,7 +120,7 @@ class SQLiteConnection:
         return effects(self.connection, seconds, first)
 
     @contextmanager
-    def without_lock_waits(self) -> Iterator[None]:
+    def without_lock_waits(self, *, pooled: bool = True) -> Iterator[None]:
         mine = self.connection
 
         def opened(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
