@@ -16,7 +16,6 @@ UNITS = {"s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND, "d": 86_400 * SECOND
 WRITTEN = re.compile(r"([0-9]{1,9})/([smhd])")
 
 
-@lru_cache(maxsize=1000)
 def interval_of(rate: Any) -> int:
     """Return the microseconds between two starts at a rate such as "100/m"; raise ValueError or TypeError for others.
 
@@ -40,21 +39,22 @@ class Rate(NamedTuple):
 
     def latest(self, now: int) -> int:
         """Return the latest state that starts up to now can have made; a later one is of a clock that was ahead."""
-        return now + self.tolerance + self.interval
+        return now + self.burst * self.interval
 
     def allowed_at(self, next_at: int) -> int:
         """Return from when on a start is allowed."""
         return next_at - self.tolerance
 
-    def started(self, next_at: int, now: int) -> int:
-        """Return the state after a start."""
-        return max(next_at, now) + self.interval
+    def started(self, next_at: int, now: int, count: int = 1) -> int:
+        """Return the state after so many starts."""
+        return max(next_at, now) + count * self.interval
 
     def room(self, next_at: int, now: int) -> int:
         """Return how many starts are allowed at once."""
-        return max((now + self.tolerance - max(next_at, now)) // self.interval + 1, 0)
+        return max((self.latest(now) - max(next_at, now)) // self.interval, 0)
 
 
+@lru_cache(maxsize=1000)
 def rate_for(rate: str | None, burst: int = 1) -> Rate | None:
     """Return what settings say of a rate; None for none."""
     return None if rate is None else Rate(interval_of(rate), burst)

@@ -6,7 +6,7 @@ from math import inf
 from ..core.job import Due, Scope
 from ..core.shares import Shares
 from ..engines import Engine
-from .limits import AMONG, Limits, Room, has_own_key, starts
+from .limits import AMONG, Limits, Room, has_own_key
 
 
 def find_due(
@@ -27,7 +27,8 @@ def find_due(
 
 def enough(rooms: Mapping[str, Room], rows: Sequence[Due]) -> bool:
     """Return whether limited queues have room for all of these rows."""
-    return all(rooms[name].has(count) for name, count in starts(rows, rooms).items())
+    names = [row.queue_name for row in rows]
+    return all(room.has(names.count(name)) for name, room in rooms.items())
 
 
 def find_together(engine: Engine, scopes: Sequence[Scope], limit: int, now: int, *, named: bool) -> list[Due]:

@@ -117,10 +117,6 @@ class Limits:
         """Return whether the limits of a task are known here: it is loaded, or the job is a raw payload."""
         return not task_path or self.task_options(task_path) is not None
 
-    def awaits(self, task_path: str) -> bool:
-        """Return whether to put off what needs the limits of a task: they are not known, so it is imported now."""
-        return not self.known(task_path) and self.imports.awaits(task_path)
-
     def of_key(self, queue_name: str, task_path: str) -> KeyLimit:
         """Return the limit for the keys of a job."""
         if not task_path:
@@ -129,6 +125,13 @@ class Limits:
             return ONE
         rate = rate_for(known.get("rate"), known.get("burst", 1))
         return KeyLimit(1, True, rate) if "order_key" in known else KeyLimit(known.get("concurrency"), False, rate)
+
+    def of_key_or_import(self, queue_name: str, task_path: str) -> KeyLimit | None:
+        """Return the limit for the keys of a job; None if its task is being imported: put off what needs it."""
+        limit = self.of_key(queue_name, task_path)
+        if limit.loaded:
+            return limit
+        return None if self.imports.awaits(task_path) else self.of_key(queue_name, task_path)
 
     def rate_of(self, limit: KeyLimit, key: str, state: RateState | None) -> Rate | None:
         """Return the rate for a rate key with this state; ``limit``: of the task of its jobs.
@@ -176,10 +179,11 @@ class Limits:
     def started(self, rooms: Mapping[str, Room], rows: Sequence[Due], now: int) -> dict[str, RateState]:
         """Return the states of the rates of queues after the starts of these rows, which had these rooms."""
         after: dict[str, RateState] = {}
-        for name, count in starts(rows, rooms).items():
-            if pace := self.queues[name].pace:
-                next_at = max(rooms[name].not_before + pace.tolerance, now)
-                after[of_queue(name)] = RateState(next_at + count * pace.interval, pace.interval)
+        names = [row.queue_name for row in rows]
+        for name, room in rooms.items():
+            if (pace := self.queues[name].pace) and (count := names.count(name)):
+                next_at = pace.started(room.not_before + pace.tolerance, now, count)
+                after[of_queue(name)] = RateState(next_at, pace.interval)
         return after
 
     def earliest(self, engine: Engine, scopes: Sequence[Scope]) -> int | None:
@@ -205,12 +209,6 @@ def _limited(limits: Limits, *scopes: tuple[str, ...] | None) -> LimitedQueues:
     most = {name: number for name in names if (number := limits.queues[name].concurrency) is not None}
     paces = {name: pace for name in names if (pace := limits.queues[name].pace)}
     return LimitedQueues(names, most, paces, [of_queue(name) for name in paces])
-
-
-def starts(rows: Sequence[Due], rooms: Mapping[str, Room]) -> dict[str, int]:
-    """Return how many of these rows each limited queue has, of those that have some."""
-    names = [row.queue_name for row in rows]
-    return {name: names.count(name) for name in rooms.keys() & names}
 
 
 def has_own_key(row: Due) -> bool:

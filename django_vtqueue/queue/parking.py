@@ -1,16 +1,13 @@
 """What a claim judges of jobs with keys: which may start, which are parked, and for which a moment is booked."""
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from ..core.job import Due, Handle
-from ..core.rates import Rate
 from ..engines import Engine
 from ..engines.limits import Known, RateState
 from .limits import NO_QUEUES, SOON, KeyLimit, LimitedQueues, Limits, Room, next_at_of, of_rate_key
-
-LimitsOf = Mapping[tuple[str, str], KeyLimit]  # by queue and path of a task
 
 
 class Judge:
@@ -18,22 +15,13 @@ class Judge:
 
     def __init__(self, engine: Engine, limits: Limits, rows: Sequence[Due], queues: LimitedQueues = NO_QUEUES) -> None:
         self._limits, self._queues = limits, queues
-        self._limits_of: dict[tuple[str, str], KeyLimit] = {}
-        self._awaited: set[str] = set()  # paths of tasks that are being imported
-        keys: set[str] = set()
-        first: set[str] = set()
-        booked: set[str] = set()
-        for row in (row for row in rows if row.may_be_limited):
-            if (kind := (row.queue_name, row.task_path)) not in self._limits_of:
-                if limits.awaits(row.task_path):  # before its limits are read, for this may load them
-                    self._awaited.add(row.task_path)
-                self._limits_of[kind] = limits.of_key(*kind)
-            if (key := row.concurrency_key) is not None:
-                (first if self._limits_of[kind].ordered else keys).add(key)
-            if (key := row.rate_key) is not None:
-                booked.add(key)
+        kinds = {(row.queue_name, row.task_path) for row in rows if row.may_be_limited}
+        self._limits_of = {kind: limits.of_key_or_import(*kind) for kind in kinds}
+        keys = {row.concurrency_key for row in rows if row.concurrency_key is not None}
+        booked = {row.rate_key for row in rows if row.rate_key is not None}
+        first = keys if any(limit and limit.ordered for limit in self._limits_of.values()) else ()
         rates = [*queues.rates, *map(of_rate_key, booked)]
-        self._known = engine.look_up(queues=queues.most, keys=keys | first, first=first, rates=rates, booked=booked)
+        self._known = engine.look_up(queues=queues.most, keys=keys, first=first, rates=rates, booked=booked)
 
     def rooms(self, now: int) -> dict[str, Room]:
         """Return the room that the limited queues have now."""
@@ -45,25 +33,28 @@ class Judge:
         Rows behind these places are not judged: they are claimed ahead, or left alone. ``granted``: rows that were
         allowed before others of their rate were moved; they use their rate first, whatever has come up ahead of them.
         """
-        places, paces = Places(self._limits_of, self._known), Paces(self._limits, self._limits_of, self._known, now)
-        verdict = Verdict()
+        places, paces, verdict = Places(self._known), Paces(self._limits, self._known, now), Verdict()
         for row in due if granted else ():
-            if row.handle in granted:
-                paces.start(row)
+            if row.handle in granted and row.may_be_limited and (own := self._limit_of(row)):
+                paces.moment(row, own, granted=True)
         for row in due:
             if len(verdict.allowed) >= limit or not row.may_be_limited:
                 verdict.allowed.append(row)
-            elif row.task_path in self._awaited:
+            elif not (own := self._limit_of(row)):
                 verdict.booked[row.handle] = now + SOON
-            elif not places.free(row):
+            elif not places.free(row, own):
                 verdict.parked.append(row.handle)
-            elif row.handle not in granted and (moment := paces.moment(row)):
+            elif row.handle not in granted and (moment := paces.moment(row, own)):
                 verdict.booked[row.handle] = moment
             else:
                 places.start(row)
                 verdict.allowed.append(row)
-        verdict.first, verdict.rates = places.waiting, paces.changed()
+        verdict.first, verdict.rates = places.waiting, paces.states
         return verdict
+
+    def _limit_of(self, row: Due) -> KeyLimit | None:
+        """Return the limit for the keys of a row; None if its task is being imported."""
+        return self._limits_of[row.queue_name, row.task_path]
 
 
 @dataclass(slots=True)
@@ -94,16 +85,15 @@ class Verdict:
 class Places:
     """The places that are free of the concurrency keys of due rows. ``waiting``: those whose turn it is instead."""
 
-    def __init__(self, limits_of: LimitsOf, known: Known) -> None:
+    def __init__(self, known: Known) -> None:
         self.waiting: set[Handle] = set()
-        self._limits_of, self._first = limits_of, known.first
+        self._first = known.first
         self._running = defaultdict(int, known.keys)  # a key that was damaged, with a NUL, is not among these
 
-    def free(self, row: Due) -> bool:
+    def free(self, row: Due, limit: KeyLimit) -> bool:
         """Return whether a row may start, as far as its concurrency key says it."""
         if (key := row.concurrency_key) is None:
             return True
-        limit = self._limits_of[row.queue_name, row.task_path]
         if limit.ordered and (first := self._first.get(key, row.handle)) != row.handle:
             self.waiting.add(first)
             return False
@@ -116,79 +106,38 @@ class Places:
 
 
 class Paces:
-    """When jobs of the rate keys of due rows may start."""
+    """When jobs of the rate keys of due rows may start. ``states``: those of their rates, after the starts."""
 
-    def __init__(self, limits: Limits, limits_of: LimitsOf, known: Known, now: int) -> None:
-        self._limits, self._limits_of, self._known, self._now = limits, limits_of, known, now
-        self._of: dict[str, Pace] = {}
+    def __init__(self, limits: Limits, known: Known, now: int) -> None:
+        self.states: dict[str, RateState] = {}
+        self._limits, self._known, self._now = limits, known, now
+        self._last = {key: moment for key, (moment, _) in known.booked.items()}  # the last moments that are booked
+        self._waited: set[str] = set()  # keys of which a job that was moved before waits for the one before it
 
-    def moment(self, row: Due) -> int | None:
-        """Return the moment that is booked for a row now; None if it starts, which is noted."""
-        pace, rate = self._pace(row)
-        return pace.moment(rate, self._now, moved=row.moved_from is not None) if pace and rate else None
-
-    def start(self, row: Due) -> None:
-        """Note that a row starts."""
-        pace, rate = self._pace(row)
-        if pace and rate:
-            pace.start(rate, self._now)
-
-    def _pace(self, row: Due) -> "tuple[Pace | None, Rate | None]":
-        """Return the pace of a row's key, and the rate of its task; None if it has none."""
-        if (key := row.rate_key) is None:
-            return None, None
-        state = self._known.rates.get(of_rate_key(key))
-        rate = self._limits.rate_of(self._limits_of[row.queue_name, row.task_path], key, state)
-        if rate and key not in self._of:
-            self._of[key] = Pace.of(state, self._known.booked.get(key), rate, self._now)
-        return self._of.get(key), rate
-
-    def changed(self) -> dict[str, RateState]:
-        """Return the states of the rates under which rows start, after these starts."""
-        of = self._of.items()
-        return {of_rate_key(key): RateState(pace.next_at, pace.interval) for key, pace in of if pace.started}
-
-
-@dataclass(slots=True)
-class Pace:
-    """When jobs of one rate key may start: see RateState. ``last``: the last moment that is booked for one of them.
-
-    ``waited``: whether one that was moved before waits for the one before it.
-    """
-
-    next_at: int
-    interval: int
-    last: int | None
-    waited: bool = False
-    started: bool = False
-
-    @classmethod
-    def of(cls, state: RateState | None, line: tuple[int, str] | None, rate: Rate, now: int) -> "Pace":
-        """Return the pace of a key with this state, and this end of its line; ``rate``: that of its task."""
-        if state and line:  # what a clock that was ahead has made of it is set right by the look
-            return cls(state.next_at, state.interval, line[0])
-        return cls(next_at_of(state, rate, now), state.interval if state else rate.interval, line[0] if line else None)
-
-    def moment(self, rate: Rate, now: int, *, moved: bool) -> int | None:
-        """Return the moment that is booked for a job now; None if it starts, which is noted.
+    def moment(self, row: Due, limit: KeyLimit, *, granted: bool = False) -> int | None:
+        """Return the moment that is booked for a row now; None if it starts, which is noted.
 
         A new job goes to the end of the line. One that was moved before starts when its moment has come. If the one
         before it was a bit late it waits for as long; if it is late itself, for nothing was claimed, it goes to the
-        end.
+        end. ``granted``: it starts in any case.
         """
-        stale, last = self.interval != rate.interval, self.last
-        earliest = rate.allowed_at(self.next_at)
-        if earliest <= now and (moved or stale or last is None or last <= now):
-            self.start(rate, now)
+        if (key := row.rate_key) is None:
+            return None
+        name, now, last = of_rate_key(key), self._now, self._last.get(key)
+        state = self.states.get(name) or self._known.rates.get(name)
+        if not (rate := self._limits.rate_of(limit, key, state)):
+            return None
+        moved, stale = row.moved_from is not None, state is not None and state.interval != rate.interval
+        # What a clock that was ahead has made of the state of a line is set right by the look.
+        next_at = state.next_at if state and key in self._known.booked else next_at_of(state, rate, now)
+        earliest = rate.allowed_at(next_at)
+        if granted or (earliest <= now and (moved or stale or last is None or last <= now)):
+            self.states[name] = RateState(rate.started(next_at, now), rate.interval)
             return None
         if stale and last is not None:  # the line of the old rate is being given back
             return now + SOON
-        if moved and earliest - now < rate.interval and not self.waited:
-            self.waited = True
+        if moved and earliest - now < rate.interval and key not in self._waited:
+            self._waited.add(key)
             return earliest
-        self.last = max(earliest, now + 1, 0 if last is None else last + rate.interval)
-        return self.last
-
-    def start(self, rate: Rate, now: int) -> None:
-        """Note that a job starts."""
-        self.next_at, self.interval, self.started = rate.started(self.next_at, now), rate.interval, True
+        self._last[key] = max(earliest, now + 1, 0 if last is None else last + rate.interval)
+        return self._last[key]

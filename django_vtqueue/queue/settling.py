@@ -54,7 +54,7 @@ def settle_as_holder(engine: Engine, settlements: Sequence[Settlement]) -> set[C
                 end_cancelled(settlement, requests[settlement.job.key], engine.now())
             lost = (lost - requests.keys()) | _write(engine, stopped)
     if tied := [s for s in settlements if s.job.parent_id or s.job.concurrency_key is not None]:
-        _wake_others(engine, [s for s in tied if s.job.key not in lost])
+        _wake_others(engine, [s for s in tied if s.job.key not in lost] if lost else tied)
     return lost
 
 

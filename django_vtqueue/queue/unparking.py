@@ -87,9 +87,8 @@ class Unparking:
         name = parked.queue_name
         if not self._limits.options.serves(name) and options_for(name, engine.alias).serves(name):
             return 0
-        if self._limits.awaits(parked.task_path):
+        if not (limit := self._limits.of_key_or_import(parked.queue_name, parked.task_path)):
             return 0
-        limit = self._limits.of_key(parked.queue_name, parked.task_path)
         if limit.ordered:
             return parked.stuck
         if limit.most is None:
@@ -121,9 +120,9 @@ class Unparking:
 
     def _free_booked(self, engine: Engine, key: str, state: RateState, task_path: str, now: int) -> int:
         """Give back the jobs of a rate key, if the moments booked for them are not those of the rate now."""
-        if self._limits.awaits(task_path):
+        if not (limit := self._limits.of_key_or_import("", task_path)):
             return 0
-        rate = self._limits.rate_of(self._limits.of_key("", task_path), key, state)
+        rate = self._limits.rate_of(limit, key, state)
         latest = rate.latest(now) if rate else now
         if rate and rate.interval == state.interval and state.next_at <= latest:
             return 0
