@@ -22,11 +22,8 @@ class Parked(NamedTuple):
     stuck: int
 
 
-class RateState(NamedTuple):
-    """A rate in use: when the next start is due under it, and the microseconds between two starts."""
-
-    next_at: int
-    interval: int
+# Of a rate in use: when the next start is due under it, and the microseconds between two starts.
+RateState = tuple[int, int]
 
 
 class Known(NamedTuple):

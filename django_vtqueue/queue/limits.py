@@ -141,7 +141,7 @@ class Limits:
         and again. So a rate that other code has set stays for OTHER_RATE_STAYS seconds.
         """
         others = not limit.loaded or (self._set_right and time.monotonic() < self._set_right.get(key, 0.0))
-        return Rate(state.interval, limit.rate.burst if limit.rate else 1) if state and others else limit.rate
+        return Rate(state[1], limit.rate.burst if limit.rate else 1) if state and others else limit.rate
 
     def set_right(self, key: str) -> None:
         """Note that the state of a rate key's rate is that of this code now."""
@@ -183,7 +183,7 @@ class Limits:
         for name, room in rooms.items():
             if (pace := self.queues[name].pace) and (count := names.count(name)):
                 next_at = pace.started(room.not_before + pace.tolerance, now, count)
-                after[of_queue(name)] = RateState(next_at, pace.interval)
+                after[of_queue(name)] = next_at, pace.interval
         return after
 
     def earliest(self, engine: Engine, scopes: Sequence[Scope]) -> int | None:
@@ -218,4 +218,4 @@ def has_own_key(row: Due) -> bool:
 
 def next_at_of(state: RateState | None, rate: Rate, now: int) -> int:
     """Return when the next start is due, without what a clock that was ahead has made of it."""
-    return min(state.next_at, rate.latest(now)) if state else now
+    return min(state[0], rate.latest(now)) if state else now

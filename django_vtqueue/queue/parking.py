@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from ..core.job import Due, Handle
 from ..engines import Engine
 from ..engines.limits import Known, RateState
-from .limits import NO_QUEUES, SOON, KeyLimit, LimitedQueues, Limits, Room, next_at_of, of_rate_key
+from .limits import NO_QUEUES, SOON, KeyLimit, LimitedQueues, Limits, Room, of_rate_key
 
 
 class Judge:
@@ -35,7 +35,7 @@ class Judge:
         """
         places, paces, verdict = Places(self._known), Paces(self._limits, self._known, now), Verdict()
         for row in due if granted else ():
-            if row.handle in granted and row.may_be_limited and (own := self._limit_of(row)):
+            if row.handle in granted and row.rate_key is not None and (own := self._limit_of(row)):
                 paces.moment(row, own, granted=True)
         for row in due:
             if len(verdict.allowed) >= limit or not row.may_be_limited:
@@ -127,12 +127,13 @@ class Paces:
         state = self.states.get(name) or self._known.rates.get(name)
         if not (rate := self._limits.rate_of(limit, key, state)):
             return None
-        moved, stale = row.moved_from is not None, state is not None and state.interval != rate.interval
-        # What a clock that was ahead has made of the state of a line is set right by the look.
-        next_at = state.next_at if state and key in self._known.booked else next_at_of(state, rate, now)
+        next_at, interval = state or (now, rate.interval)
+        if key not in self._known.booked:  # what a clock that was ahead has made of a line is set right by the look
+            next_at = min(next_at, rate.latest(now))
         earliest = rate.allowed_at(next_at)
+        moved, stale = row.moved_from is not None, interval != rate.interval
         if granted or (earliest <= now and (moved or stale or last is None or last <= now)):
-            self.states[name] = RateState(rate.started(next_at, now), rate.interval)
+            self.states[name] = rate.started(next_at, now), rate.interval
             return None
         if stale and last is not None:  # the line of the old rate is being given back
             return now + SOON

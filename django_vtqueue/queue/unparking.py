@@ -108,12 +108,12 @@ class Unparking:
             name = key.removeprefix(RATE_KEY)
             if key.startswith(RATE_KEY) and name in booked:
                 back += self._free_booked(engine, name, state, booked[name][1], now)
-            elif state.next_at <= now:
+            elif state[0] <= now:
                 unused.append(key)
         if unused:
             with engine.transaction():
                 known = engine.look_up(rates=unused, booked=_names(unused))
-                over = [key for key, state in known.rates.items() if state.next_at <= now]
+                over = [key for key, (next_at, _) in known.rates.items() if next_at <= now]
                 engine.forget_rates([key for key in over if key.removeprefix(RATE_KEY) not in known.booked])
         self._rates_after = found[-1][0] if len(found) == KEYS_AT_ONCE else ""
         return back
@@ -124,13 +124,13 @@ class Unparking:
             return 0
         rate = self._limits.rate_of(limit, key, state)
         latest = rate.latest(now) if rate else now
-        if rate and rate.interval == state.interval and state.next_at <= latest:
+        next_at, interval = state
+        if rate and rate.interval == interval and next_at <= latest:
             return 0
         with engine.transaction():
-            state = engine.rates([of_rate_key(key)]).get(of_rate_key(key), state)  # a claim may have used it meanwhile
+            next_at, _ = engine.rates([of_rate_key(key)]).get(of_rate_key(key), state)  # a claim may have used it
             back = engine.free_booked(key, now + 2 * SOON if rate else now, GIVEN_BACK_AT_ONCE)
             if rate and back < GIVEN_BACK_AT_ONCE:
-                state = RateState(min(state.next_at, latest), rate.interval)
-                engine.set_rates({of_rate_key(key): state}, interval=True)
+                engine.set_rates({of_rate_key(key): (min(next_at, latest), rate.interval)}, interval=True)
                 self._limits.set_right(key)
         return back

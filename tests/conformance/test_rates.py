@@ -8,7 +8,6 @@ from django_vtqueue import control
 from django_vtqueue.core.clock import to_instant
 from django_vtqueue.core.job import Scope
 from django_vtqueue.core.settlement import released
-from django_vtqueue.engines.limits import RateState
 from django_vtqueue.models import Rate
 from django_vtqueue.queue import limits
 from django_vtqueue.queue.unparking import Unparking
@@ -166,13 +165,13 @@ def test_a_task_that_is_not_loaded(limited: Limited) -> None:
     limited.tasks["app.unknown"] = {"rate": "10/s"}
     limited.limits.imports.tried("app.unknown")
     assert [name for now in (1, 1.05, 1.1, 1.2) for name in limited.claim(now)] == ["a", "b", "c"]
-    assert limited.engine.rates(["key:r"])["key:r"].interval == 100_000
+    assert limited.engine.rates(["key:r"])["key:r"][1] == 100_000
 
 
 def test_a_task_that_cannot_be_loaded(limited: Limited) -> None:
     """Its jobs come to their end: as the state of its rate says, if there is one, else at once."""
     limited.loading(tried=True)
-    limited.engine.set_rates({"key:t": RateState(at(0), 60_000_000)})
+    limited.engine.set_rates({"key:t": (at(0), 60_000_000)})
     publish(limited, "app.unknown", "a", "b", rate="t")
     publish(limited, "app.unknown", "c", "d")
     assert names(limited.claim()) == "a c d"

@@ -128,7 +128,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "park": (limits.PARK, {"rowids": f"[{MANY + 1}, {MANY + 2}]"}, [ROWID]),
     "give one back": (limits.GIVE_ONE_BACK, {"keys": NAMES}, [PARKED, ROWID]),
     "give back": (limits.GIVE_BACK, {"key": "q0", "name": "q0", "limit": 10}, [PARKED, ROWID]),
-    "parked in": (limits.PARKED_IN, {"keys": NAMES}, [PARKED]),
+    "parked in": (limits.PARKED_IN, {"keys": NAMES}, [PARKED, ROWID]),
     "put back": (limits.PUT_BACK, {"rowids": f"[{MANY + 1}, {MANY + 2}]"}, [ROWID]),
     "parked": (limits.PARKED, {"after": "", "limit": 10}, [PARKED, KEY_ORDER, ROWID]),
     "due of a key": (limits.DUE_OF_KEY, {"key": "q0", "now": at(0), "limit": 10}, [KEY_ORDER]),

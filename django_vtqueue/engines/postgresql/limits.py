@@ -162,7 +162,7 @@ class PostgreSQLLimits(PostgreSQLConnection):
             dict(held),
             dict(running),
             dict(firsts),
-            {key: RateState(*state) for key, *state in states},
+            {key: (next_at, interval) for key, next_at, interval in states},
             {key: (due_at, task_path) for key, due_at, task_path in moments},
         )
 
@@ -193,11 +193,11 @@ class PostgreSQLLimits(PostgreSQLConnection):
 
     def all_rates(self, after: str, limit: int) -> list[tuple[str, RateState]]:
         rows = self._rows(ALL_RATES, {"after": after, "limit": limit})
-        return [(key, RateState(*state)) for key, *state in rows]
+        return [(key, (next_at, interval)) for key, next_at, interval in rows]
 
     def set_rates(self, states: Mapping[str, RateState], *, interval: bool = False) -> None:
         keys = sorted(states)
-        columns = {"next": [states[key].next_at for key in keys], "intervals": [states[key].interval for key in keys]}
+        columns = {"next": [states[key][0] for key in keys], "intervals": [states[key][1] for key in keys]}
         self._run(SET_RATES, {"keys": keys, **columns, "interval": interval})
 
     def forget_rates(self, keys: Iterable[str]) -> None:

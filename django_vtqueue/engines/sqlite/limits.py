@@ -34,20 +34,27 @@ WHERE rowid IN (SELECT value FROM json_each(:rowids))"""
 IS_PARKED = f"""job.finished_at IS NULL AND job.lease_until IS NULL AND job.moved_from IS NOT NULL
       AND job.concurrency_key IS NOT NULL AND job.due_at = {LAST_INSTANT}"""
 
-# The queues in which jobs of these keys are parked, each found by one seek, and the first of them.
-NEXT_QUEUE = f"SELECT job.queue_name FROM vtqueue_job AS job INDEXED BY vtqueue_job_parked WHERE {IS_PARKED}"
-IN_QUEUES = f"""
-    WITH RECURSIVE line(key, name) AS (
-        SELECT key.value, ({NEXT_QUEUE} AND job.concurrency_key = key.value ORDER BY job.queue_name LIMIT 1)
-        FROM json_each(:keys) AS key
-        UNION ALL
-        SELECT line.key, (
-            {NEXT_QUEUE} AND job.concurrency_key = line.key AND job.queue_name > line.name
-            ORDER BY job.queue_name LIMIT 1
-        ) FROM line WHERE line.name IS NOT NULL
-    )"""
-PARKED_IN = f"""{IN_QUEUES}
-SELECT json_group_array(json_array(line.key, line.name)) FROM line WHERE line.name IS NOT NULL"""
+# Of these keys the first parked job of each queue that has some, found by one seek.
+NEXT_PARKED = f"SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_parked WHERE {IS_PARKED}"
+FIRST_PARKED = f"""
+WITH RECURSIVE first(key, name, handle) AS (
+    SELECT own.concurrency_key, own.queue_name, own.rowid
+    FROM json_each(:keys) AS key CROSS JOIN vtqueue_job AS own WHERE own.rowid = (
+        {NEXT_PARKED} AND job.concurrency_key = key.value
+        ORDER BY job.queue_name, job.priority DESC, job.moved_from LIMIT 1
+    )
+    UNION ALL
+    SELECT own.concurrency_key, own.queue_name, own.rowid
+    FROM first CROSS JOIN vtqueue_job AS own WHERE own.rowid = (
+        {NEXT_PARKED} AND job.concurrency_key = first.key AND job.queue_name > first.name
+        ORDER BY job.queue_name, job.priority DESC, job.moved_from LIMIT 1
+    )
+)"""
+PARKED_IN = f"{FIRST_PARKED} SELECT json_group_array(json_array(first.key, first.name)) FROM first"
+
+GIVE_ONE_BACK = f"""
+UPDATE vtqueue_job SET due_at = moved_from, moved_from = NULL
+WHERE rowid IN ({FIRST_PARKED} SELECT first.handle FROM first)"""
 
 GIVE_BACK = f"""
 UPDATE vtqueue_job SET due_at = moved_from, moved_from = NULL
@@ -55,16 +62,6 @@ WHERE rowid IN (
     SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_parked
     WHERE {IS_PARKED} AND job.concurrency_key = :key AND job.queue_name = :name
     ORDER BY job.priority DESC, job.moved_from LIMIT :limit
-)"""
-
-GIVE_ONE_BACK = f"""
-UPDATE vtqueue_job SET due_at = moved_from, moved_from = NULL
-WHERE rowid IN ({IN_QUEUES}
-    SELECT (
-        SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_parked
-        WHERE {IS_PARKED} AND job.concurrency_key = line.key AND job.queue_name = line.name
-        ORDER BY job.priority DESC, job.moved_from LIMIT 1
-    ) FROM line WHERE line.name IS NOT NULL
 )"""
 
 # The pluses keep the planner off the indexes of what is moved, which it prefers after an ANALYZE of long ago.
@@ -150,8 +147,7 @@ class SQLiteLimits(SQLiteConnection):
         booked: Collection[str] = (),
     ) -> Known:
         asked = json.dumps([[*queues], [*keys], [*first], [*rates], [*booked]])
-        held, running, firsts, states, moments = self._list(LOOK_UP, {"asked": asked})
-        return Known(held, running, firsts, {key: RateState(*state) for key, state in states.items()}, moments)
+        return Known(*self._list(LOOK_UP, {"asked": asked}))
 
     def lock_queues(self, queues: Collection[str], rates: Collection[str]) -> None:
         """The write lock is enough."""
@@ -160,11 +156,10 @@ class SQLiteLimits(SQLiteConnection):
         self._run(PARK, {"rowids": json.dumps(handles)})
 
     def unpark(self, keys: Mapping[str, int]) -> int:
-        ones = [key for key, limit in keys.items() if limit == 1]
-        back = self._run(GIVE_ONE_BACK, {"keys": json.dumps(ones)}) if ones else 0
-        more = [key for key, limit in keys.items() if limit > 1]
+        back = self._run(GIVE_ONE_BACK, {"keys": json.dumps([*keys])})
+        more = [key for key, limit in keys.items() if limit > 1] if back else ()
         for key, name in self._list(PARKED_IN, {"keys": json.dumps(more)}) if more else ():
-            back += self._run(GIVE_BACK, {"key": key, "name": name, "limit": keys[key]})
+            back += self._run(GIVE_BACK, {"key": key, "name": name, "limit": keys[key] - 1})
         return back
 
     def unpark_rows(self, handles: Sequence[Handle]) -> int:
@@ -177,7 +172,7 @@ class SQLiteLimits(SQLiteConnection):
         return int(self._value(DUE_OF_KEY, {"key": key, "now": now, "limit": limit}))
 
     def all_rates(self, after: str, limit: int) -> list[tuple[str, RateState]]:
-        return [(key, RateState(*state)) for key, *state in self._list(ALL_RATES, {"after": after, "limit": limit})]
+        return [(key, (*state,)) for key, *state in self._list(ALL_RATES, {"after": after, "limit": limit})]
 
     def set_rates(self, states: Mapping[str, RateState], *, interval: bool = False) -> None:
         self._run(SET_RATES, {"rates": json.dumps(states), "interval": interval})
