@@ -1,12 +1,11 @@
 """What a claim judges of jobs with keys: which may start, which are parked, and for which a moment is booked."""
 
-from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from ..core.job import Due, Handle
 from ..engines import Engine
-from ..engines.limits import Known, RateState
+from ..engines.limits import RateState
 from .limits import NO_QUEUES, SOON, KeyLimit, LimitedQueues, Limits, Room, of_rate_key
 
 
@@ -22,6 +21,8 @@ class Judge:
         first = keys if any(limit and limit.ordered for limit in self._limits_of.values()) else ()
         rates = [*queues.rates, *map(of_rate_key, booked)]
         self._known = engine.look_up(queues=queues.most, keys=keys, first=first, rates=rates, booked=booked)
+        self._last: dict[str, int] = {}  # of rate keys the last moments that were booked by this judge
+        self._waited: set[str] = set()  # rate keys of which a job that was moved before waits for the one before it
 
     def rooms(self, now: int) -> dict[str, Room]:
         """Return the room that the limited queues have now."""
@@ -32,29 +33,65 @@ class Judge:
 
         Rows behind these places are not judged: they are claimed ahead, or left alone. ``granted``: rows that were
         allowed before others of their rate were moved; they use their rate first, whatever has come up ahead of them.
+        It is asked for once: what starts is known to this judge from then on.
         """
-        places, paces, verdict = Places(self._known), Paces(self._limits, self._known, now), Verdict()
+        verdict, running = Verdict(), self._known.keys
         for row in due if granted else ():
-            if row.handle in granted and row.rate_key is not None and (own := self._limit_of(row)):
-                paces.moment(row, own, granted=True)
+            if row.handle in granted and row.may_be_limited and (own := self._limits_of[row.queue_name, row.task_path]):
+                self._moment(row, own, now, verdict, granted=True)
         for row in due:
             if len(verdict.allowed) >= limit or not row.may_be_limited:
                 verdict.allowed.append(row)
-            elif not (own := self._limit_of(row)):
+            elif not (own := self._limits_of[row.queue_name, row.task_path]):
                 verdict.booked[row.handle] = now + SOON
-            elif not places.free(row, own):
+            elif not self._has_place(row, own, verdict):
                 verdict.parked.append(row.handle)
-            elif row.handle not in granted and (moment := paces.moment(row, own)):
+            elif row.handle not in granted and (moment := self._moment(row, own, now, verdict)):
                 verdict.booked[row.handle] = moment
             else:
-                places.start(row)
+                if (key := row.concurrency_key) is not None:
+                    running[key] = running.get(key, 0) + 1
                 verdict.allowed.append(row)
-        verdict.first, verdict.rates = places.waiting, paces.states
         return verdict
 
-    def _limit_of(self, row: Due) -> KeyLimit | None:
-        """Return the limit for the keys of a row; None if its task is being imported."""
-        return self._limits_of[row.queue_name, row.task_path]
+    def _has_place(self, row: Due, limit: KeyLimit, verdict: "Verdict") -> bool:
+        """Return whether a row may start, as far as its concurrency key says it; note whose turn it is instead."""
+        if (key := row.concurrency_key) is None:
+            return True
+        if limit.ordered and (first := self._known.first.get(key, row.handle)) != row.handle:
+            verdict.first.add(first)
+            return False
+        # A key that was damaged, with a NUL, is not among those that are known.
+        return limit.most is None or self._known.keys.get(key, 0) < limit.most
+
+    def _moment(self, row: Due, limit: KeyLimit, now: int, verdict: "Verdict", *, granted: bool = False) -> int | None:
+        """Return the moment that is booked for a row now; None if its rate lets it start, which is noted.
+
+        A new job goes to the end of the line. One that was moved before starts when its moment has come. If the one
+        before it was a bit late it waits for as long; if it is late itself, for nothing was claimed, it goes to the
+        end. ``granted``: it starts in any case.
+        """
+        if (key := row.rate_key) is None:
+            return None
+        name, line = of_rate_key(key), self._known.booked.get(key)
+        state, last = verdict.rates.get(name) or self._known.rates.get(name), self._last.get(key, line and line[0])
+        if not (rate := self._limits.rate_of(limit, key, state)):
+            return None
+        next_at, interval = state or (now, rate.interval)
+        if not line:  # what a clock that was ahead has made of the state of a line is set right by the look
+            next_at = min(next_at, rate.latest(now))
+        earliest = rate.allowed_at(next_at)
+        moved, stale = row.moved_from is not None, interval != rate.interval
+        if granted or (earliest <= now and (moved or stale or last is None or last <= now)):
+            verdict.rates[name] = rate.started(next_at, now), rate.interval
+            return None
+        if stale and last is not None:  # the line of the old rate is being given back
+            return now + SOON
+        if moved and earliest - now < rate.interval and key not in self._waited:
+            self._waited.add(key)
+            return earliest
+        self._last[key] = max(earliest, now + 1, 0 if last is None else last + rate.interval)
+        return self._last[key]
 
 
 @dataclass(slots=True)
@@ -80,65 +117,3 @@ class Verdict:
         if self.booked:
             engine.book(self.booked)
         return len(self.parked) + len(self.booked)
-
-
-class Places:
-    """The places that are free of the concurrency keys of due rows. ``waiting``: those whose turn it is instead."""
-
-    def __init__(self, known: Known) -> None:
-        self.waiting: set[Handle] = set()
-        self._first = known.first
-        self._running = defaultdict(int, known.keys)  # a key that was damaged, with a NUL, is not among these
-
-    def free(self, row: Due, limit: KeyLimit) -> bool:
-        """Return whether a row may start, as far as its concurrency key says it."""
-        if (key := row.concurrency_key) is None:
-            return True
-        if limit.ordered and (first := self._first.get(key, row.handle)) != row.handle:
-            self.waiting.add(first)
-            return False
-        return limit.most is None or self._running[key] < limit.most
-
-    def start(self, row: Due) -> None:
-        """Note that a row starts."""
-        if row.concurrency_key is not None:
-            self._running[row.concurrency_key] += 1
-
-
-class Paces:
-    """When jobs of the rate keys of due rows may start. ``states``: those of their rates, after the starts."""
-
-    def __init__(self, limits: Limits, known: Known, now: int) -> None:
-        self.states: dict[str, RateState] = {}
-        self._limits, self._known, self._now = limits, known, now
-        self._last = {key: moment for key, (moment, _) in known.booked.items()}  # the last moments that are booked
-        self._waited: set[str] = set()  # keys of which a job that was moved before waits for the one before it
-
-    def moment(self, row: Due, limit: KeyLimit, *, granted: bool = False) -> int | None:
-        """Return the moment that is booked for a row now; None if it starts, which is noted.
-
-        A new job goes to the end of the line. One that was moved before starts when its moment has come. If the one
-        before it was a bit late it waits for as long; if it is late itself, for nothing was claimed, it goes to the
-        end. ``granted``: it starts in any case.
-        """
-        if (key := row.rate_key) is None:
-            return None
-        name, now, last = of_rate_key(key), self._now, self._last.get(key)
-        state = self.states.get(name) or self._known.rates.get(name)
-        if not (rate := self._limits.rate_of(limit, key, state)):
-            return None
-        next_at, interval = state or (now, rate.interval)
-        if key not in self._known.booked:  # what a clock that was ahead has made of a line is set right by the look
-            next_at = min(next_at, rate.latest(now))
-        earliest = rate.allowed_at(next_at)
-        moved, stale = row.moved_from is not None, interval != rate.interval
-        if granted or (earliest <= now and (moved or stale or last is None or last <= now)):
-            self.states[name] = rate.started(next_at, now), rate.interval
-            return None
-        if stale and last is not None:  # the line of the old rate is being given back
-            return now + SOON
-        if moved and earliest - now < rate.interval and key not in self._waited:
-            self._waited.add(key)
-            return earliest
-        self._last[key] = max(earliest, now + 1, 0 if last is None else last + rate.interval)
-        return self._last[key]

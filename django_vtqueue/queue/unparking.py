@@ -26,9 +26,9 @@ def unpark_after(engine: Engine, settlements: Sequence[Settlement]) -> None:
     ended: dict[str, int] = {}
     for settlement in settlements:
         if (key := settlement.job.concurrency_key) is not None:
-            ended[key] = ended.get(key, 0) + bool(settlement.job.worker_id)
+            ended[key] = ended.get(key, 0) + (1 if settlement.job.worker_id else 0)
     if ended:
-        engine.unpark({key: max(count, 1) for key, count in ended.items()})
+        engine.unpark({key: count or 1 for key, count in ended.items()})
 
 
 def _names(keys: Iterable[str]) -> list[str]:
