@@ -78,7 +78,7 @@ class Judge:
         if not (rate := self._limits.rate_of(limit, key, state)):
             return None
         next_at, interval = state or (now, rate.interval)
-        if not line:  # what a clock that was ahead has made of the state of a line is set right by the look
+        if next_at > now and not line:  # what a clock that was ahead has made of a line is set right by the look
             next_at = min(next_at, rate.latest(now))
         earliest = rate.allowed_at(next_at)
         moved, stale = row.moved_from is not None, interval != rate.interval
