@@ -4,6 +4,7 @@ All of it is called in the transaction of a claim or a settlement. What a key ha
 """
 
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -30,8 +31,9 @@ class Known(NamedTuple):
     """What is known of queues and keys, as far as it was asked for.
 
     ``queues``, ``keys``: how many of their jobs are held or hidden; of a queue without raw jobs that have a concurrency
-    key. ``first``: the unfinished job of a concurrency key that was stored first. ``rates``: their states, of those
-    that have one. ``booked``: the last moment that is booked for a job of a rate key, and that job's task.
+    key; a key that is not there has none. ``first``: the unfinished job of a concurrency key that was stored first.
+    ``rates``: their states, of those that have one. ``booked``: the last moment that is booked for a job of a rate key,
+    and that job's task.
     """
 
     queues: dict[str, int]
@@ -69,7 +71,7 @@ class Limiting(ABC):
 
     def held_of_keys(self, keys: Collection[str]) -> dict[str, int]:
         """Return how many jobs of each concurrency key are held or hidden."""
-        return self.look_up(keys=keys).keys
+        return defaultdict(int, self.look_up(keys=keys).keys)
 
     def first_of_keys(self, keys: Collection[str]) -> dict[str, Handle]:
         """Return the unfinished job of each concurrency key that was stored first."""

@@ -61,7 +61,6 @@ class Judge:
         if limit.ordered and (first := self._known.first.get(key, row.handle)) != row.handle:
             verdict.first.add(first)
             return False
-        # A key that was damaged, with a NUL, is not among those that are known.
         return limit.most is None or self._known.keys.get(key, 0) < limit.most
 
     def _moment(self, row: Due, limit: KeyLimit, now: int, verdict: "Verdict", *, granted: bool = False) -> int | None:

@@ -15,11 +15,12 @@ SELECT json_group_object(name.value, (
       AND NOT (job.task_path = '' AND job.concurrency_key IS NOT NULL)
 )) FROM json_each(:asked, '$[0]') AS name"""
 
-HELD_OF_KEYS = """
-SELECT json_group_object(key.value, (
-    SELECT count(*) FROM vtqueue_job AS job INDEXED BY vtqueue_job_key_held
-    WHERE job.concurrency_key = key.value AND job.lease_until IS NOT NULL
-)) FROM json_each(:asked, '$[1]') AS key"""
+# Of the keys that have some: mostly few have.
+OF_KEY = """FROM vtqueue_job AS job INDEXED BY vtqueue_job_key_held
+    WHERE job.concurrency_key = key.value AND job.lease_until IS NOT NULL"""
+HELD_OF_KEYS = f"""
+SELECT json_group_object(key.value, (SELECT count(*) {OF_KEY}))
+FROM json_each(:asked, '$[1]') AS key WHERE EXISTS (SELECT 1 {OF_KEY})"""
 
 FIRST_OF_KEYS = """
 SELECT json_group_object(key.value, (
