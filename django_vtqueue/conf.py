@@ -20,7 +20,7 @@ from django.utils.module_loading import import_string
 from .core import copies
 from .core.backoff import backoff_delay
 from .core.clock import LONGEST, microseconds, microseconds_or_none
-from .core.rates import Rate, interval_of, rate_for
+from .core.rates import RateLimit, interval_of, rate_for
 from .core.unique import DONE, ERROR, KEEP, REPLACE, START
 
 Backoff = float | Sequence[float] | Callable[..., float | None]
@@ -147,7 +147,7 @@ class Policy:
     burst: int = option(1, count)
 
     @property
-    def pace(self) -> Rate | None:
+    def rate_limit(self) -> RateLimit | None:
         """How often jobs of the queue may start; None: without a limit."""
         return rate_for(self.rate, self.burst)
 

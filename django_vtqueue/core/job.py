@@ -112,21 +112,22 @@ class Scope(NamedTuple):
     """Which jobs a claim takes: those of ``queues`` (None: all), either tasks or raw payloads.
 
     ``worker``: one that takes no second copy of a job that it runs. The last three are set for one limited queue only.
-    ``room``: how many more of its jobs may run; raw jobs with a ``concurrency_key`` are not counted. ``starts``: how
-    many of its jobs may start now. None of either: any number. ``not_before``: no job may start before that instant.
+    ``jobs_left``: how many more of its jobs may run; raw jobs with a ``concurrency_key`` are not counted.
+    ``starts_left``: how many of its jobs may start now. None of either: any number. ``not_before``: no job may start
+    before that instant.
     """
 
     queues: tuple[str, ...] | None
     raw: bool
     worker: str = ""
-    room: int | None = None
-    starts: int | None = None
+    jobs_left: int | None = None
+    starts_left: int | None = None
     not_before: int = 0
 
     @property
     def limited(self) -> bool:
         """Whether its one queue has a limit of its own."""
-        return self.room is not None or self.starts is not None
+        return self.jobs_left is not None or self.starts_left is not None
 
 
 Handle = int | str  # names a row; only its engine understands it

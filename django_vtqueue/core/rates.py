@@ -26,7 +26,7 @@ def interval_of(rate: Any) -> int:
     return ceil(UNITS[found[2]] / number)
 
 
-class Rate(NamedTuple):
+class RateLimit(NamedTuple):
     """Starts that are ``interval`` microseconds apart, after a pause up to ``burst`` of them at once."""
 
     interval: int
@@ -49,12 +49,12 @@ class Rate(NamedTuple):
         """Return the state after so many starts."""
         return max(next_at, now) + count * self.interval
 
-    def room(self, next_at: int, now: int) -> int:
+    def starts_left(self, next_at: int, now: int) -> int:
         """Return how many starts are allowed at once."""
         return max((self.latest(now) - max(next_at, now)) // self.interval, 0)
 
 
 @lru_cache(maxsize=1000)
-def rate_for(rate: str | None, burst: int = 1) -> Rate | None:
+def rate_for(rate: str | None, burst: int = 1) -> RateLimit | None:
     """Return what settings say of a rate; None for none."""
-    return None if rate is None else Rate(interval_of(rate), burst)
+    return None if rate is None else RateLimit(interval_of(rate), burst)

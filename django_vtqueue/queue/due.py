@@ -45,19 +45,19 @@ def find_apart(engine: Engine, scopes: Sequence[Scope], limit: int, now: int, sh
     found: list[Due] = []
     left: dict[tuple[str, str], float] = {}
     for scope in scopes:
-        if scope.queues == () or scope.starts == 0 or (scope.room == 0 and not scope.raw):
+        if scope.queues == () or scope.starts_left == 0 or (scope.jobs_left == 0 and not scope.raw):
             continue
         if not (shares or scope.limited):
             found += engine.due(scope, limit, now)
             continue
         [name] = scope.queues or ("",)
-        left |= {(name, "room"): _any(scope.room), (name, "starts"): _any(scope.starts)}
-        most = max(limit, AMONG) if scope.raw and scope.room is not None else limit
+        left |= {(name, "jobs_left"): _any(scope.jobs_left), (name, "starts_left"): _any(scope.starts_left)}
+        most = max(limit, AMONG) if scope.raw and scope.jobs_left is not None else limit
         found += engine.due(scope, most, now, named=True)
     due: list[Due] = []
     for row in in_order(found):
         name = row.queue_name
-        uses = [(name, "starts")] if has_own_key(row) else [(name, "room"), (name, "starts")]
+        uses = [(name, "starts_left")] if has_own_key(row) else [(name, "jobs_left"), (name, "starts_left")]
         if all(left.get(use) != 0 for use in uses):
             left.update((use, left[use] - 1) for use in uses if use in left)
             due.append(row)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from ..conf import Options, Policy
 from ..core.clock import SECOND
 from ..core.job import Due, Scope
-from ..core.rates import Rate, rate_for
+from ..core.rates import RateLimit, rate_for
 from ..core.shares import Shares
 from ..engines import Engine
 from ..engines.limits import Known, RateState
@@ -36,13 +36,15 @@ TaskOptions = Callable[[str], Mapping[str, Any] | None]
 class Room(NamedTuple):
     """How many more jobs of a queue may run, and how many may start now (None: any number); see Scope."""
 
-    room: int | None = None
-    starts: int | None = None
+    jobs_left: int | None = None
+    starts_left: int | None = None
     not_before: int = 0
 
     def has(self, places: int) -> bool:
         """Return whether so many jobs may start now."""
-        return (self.room is None or self.room >= places) and (self.starts is None or self.starts >= places)
+        return (self.jobs_left is None or self.jobs_left >= places) and (
+            self.starts_left is None or self.starts_left >= places
+        )
 
 
 class KeyLimit(NamedTuple):
@@ -53,7 +55,7 @@ class KeyLimit(NamedTuple):
 
     most: int | None = None
     ordered: bool = False
-    rate: Rate | None = None
+    rate: RateLimit | None = None
     loaded: bool = True
 
 
@@ -75,7 +77,7 @@ class LimitedQueues(NamedTuple):
 
     names: Sequence[str]
     most: Mapping[str, int]
-    paces: Mapping[str, Rate]
+    rate_limits: Mapping[str, RateLimit]
     rates: Sequence[str]
 
     def rooms(self, known: Known, now: int) -> dict[str, Room]:
@@ -83,9 +85,9 @@ class LimitedQueues(NamedTuple):
         rooms: dict[str, Room] = {}
         for name in self.names:
             room = max(self.most[name] - known.queues[name], 0) if name in self.most else None
-            if pace := self.paces.get(name):
-                next_at = next_at_of(known.rates.get(of_queue(name)), pace, now)
-                rooms[name] = Room(room, pace.room(next_at, now), pace.allowed_at(next_at))
+            if rate := self.rate_limits.get(name):
+                next_at = next_at_of(known.rates.get(of_queue(name)), rate, now)
+                rooms[name] = Room(room, rate.starts_left(next_at, now), rate.allowed_at(next_at))
             else:
                 rooms[name] = Room(room)
         return rooms
@@ -133,7 +135,7 @@ class Limits:
             return limit
         return None if self.imports.awaits(task_path) else self.of_key(queue_name, task_path)
 
-    def rate_of(self, limit: KeyLimit, key: str, state: RateState | None) -> Rate | None:
+    def rate_of(self, limit: KeyLimit, key: str, state: RateState | None) -> RateLimit | None:
         """Return the rate for a rate key with this state; ``limit``: of the task of its jobs.
 
         Of a task that could not be imported it is what the state says, if there is one. During a deploy half of the
@@ -141,7 +143,7 @@ class Limits:
         and again. So a rate that other code has set stays for OTHER_RATE_STAYS seconds.
         """
         others = not limit.loaded or (self._set_right and time.monotonic() < self._set_right.get(key, 0.0))
-        return Rate(state[1], limit.rate.burst if limit.rate else 1) if state and others else limit.rate
+        return RateLimit(state[1], limit.rate.burst if limit.rate else 1) if state and others else limit.rate
 
     def set_right(self, key: str) -> None:
         """Note that the state of a rate key's rate is that of this code now."""
@@ -181,9 +183,9 @@ class Limits:
         after: dict[str, RateState] = {}
         names = [row.queue_name for row in rows]
         for name, room in rooms.items():
-            if (pace := self.queues[name].pace) and (count := names.count(name)):
-                next_at = pace.started(room.not_before + pace.tolerance, now, count)
-                after[of_queue(name)] = next_at, pace.interval
+            if (rate := self.queues[name].rate_limit) and (count := names.count(name)):
+                next_at = rate.started(room.not_before + rate.tolerance, now, count)
+                after[of_queue(name)] = next_at, rate.interval
         return after
 
     def earliest(self, engine: Engine, scopes: Sequence[Scope]) -> int | None:
@@ -193,7 +195,7 @@ class Limits:
         now = engine.now()
         rooms = self.rooms(engine, scopes, now)
         parts = self.scoped(engine, unpaused(engine, scopes, now), rooms)
-        full = [scope for scope in parts if scope.raw and scope.room == 0 and scope.starts != 0]
+        full = [scope for scope in parts if scope.raw and scope.jobs_left == 0 and scope.starts_left != 0]
         if any(has_own_key(row) for scope in full for row in engine.due(scope, AMONG, now)):
             return now
         return earliest(engine, self.scoped(engine, scopes, rooms))
@@ -207,8 +209,8 @@ def _limited(limits: Limits, *scopes: tuple[str, ...] | None) -> LimitedQueues:
     """Return the limited queues of scopes with these queues. Each claim asks for the same again."""
     names = [name for name in limits.queues if any(queues is None or name in queues for queues in scopes)]
     most = {name: number for name in names if (number := limits.queues[name].concurrency) is not None}
-    paces = {name: pace for name in names if (pace := limits.queues[name].pace)}
-    return LimitedQueues(names, most, paces, [of_queue(name) for name in paces])
+    rate_limits = {name: rate for name in names if (rate := limits.queues[name].rate_limit)}
+    return LimitedQueues(names, most, rate_limits, [of_queue(name) for name in rate_limits])
 
 
 def has_own_key(row: Due) -> bool:
@@ -216,6 +218,6 @@ def has_own_key(row: Due) -> bool:
     return not row.task_path and row.concurrency_key is not None
 
 
-def next_at_of(state: RateState | None, rate: Rate, now: int) -> int:
+def next_at_of(state: RateState | None, rate: RateLimit, now: int) -> int:
     """Return when the next start is due, without what a clock that was ahead has made of it."""
     return min(state[0], rate.latest(now)) if state else now

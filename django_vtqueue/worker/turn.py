@@ -76,7 +76,7 @@ class Turns:
         if leaving:
             work.in_flight.note_stop()
         begun, outcomes = work.in_flight.to_count(), work.outcomes[:AT_ONCE]
-        free, ahead = self.room()
+        free, ahead = self.capacity()
         if work.take_next_transactional():
             free = max(free - 1, 0)  # a transactional job takes this slot
         if not ((free or ahead) and self.may_find(outcomes)):
@@ -144,9 +144,9 @@ class Turns:
             self.leases.release_unknown()
             self._unsure = False
 
-    def room(self) -> tuple[int, int]:
-        """Return how many jobs may be claimed now to be run at once, and how many ahead of that; see Work.room."""
-        return (0, 0) if self.stopping or self.quiet else self.work.room()
+    def capacity(self) -> tuple[int, int]:
+        """Return how many jobs may be claimed now to be run at once, and how many ahead of that; see Work.capacity."""
+        return (0, 0) if self.stopping or self.quiet else self.work.capacity()
 
     def claim(self, free: int, ahead: int) -> Taken:
         """Claim, inside the turn's transaction, what is run at once and what is run next."""
@@ -181,11 +181,11 @@ class Turns:
         if self.work.outcomes:
             return 0.0
         at = min(self.periodic.next_at(), self.leases.renew_at, self.work.next_at())
-        return min(at, time.monotonic() + self.next_due.seconds_to_sleep()) if any(self.room()) else at
+        return min(at, time.monotonic() + self.next_due.seconds_to_sleep()) if any(self.capacity()) else at
 
     def look_at(self) -> float:
         """Return when to look at the database next (monotonic): not in trouble, nor as long as no slot is free."""
-        return NEVER if self.outage.waiting() or not any(self.room()) else self.periodic.look_at
+        return NEVER if self.outage.waiting() or not any(self.capacity()) else self.periodic.look_at
 
     def look(self) -> bool:
         """If it is time to, look whether the database has changed; return whether a turn is to be taken."""

@@ -66,9 +66,9 @@ class Work:
         self._clock_lock = Lock()
         self._none_ahead = False  # the last claim had no free slot, and found nothing that may be claimed ahead
 
-    # Room
+    # Capacity
 
-    def room(self) -> tuple[int, int]:
+    def capacity(self) -> tuple[int, int]:
         """Return how many jobs may be claimed now to be run at once, and how many ahead of that.
 
         Those that have finished make room in the same turn.

@@ -6,7 +6,7 @@ from bisect import bisect_right
 
 import pytest
 
-from django_vtqueue.core.rates import Rate, interval_of, rate_for
+from django_vtqueue.core.rates import RateLimit, interval_of, rate_for
 
 SECOND = 1_000_000
 
@@ -33,20 +33,20 @@ def test_what_is_no_rate(text: str) -> None:
         interval_of(text)
 
 
-@pytest.mark.parametrize("rate", [Rate(SECOND), Rate(SECOND, 10), Rate(142_858, 3)], ids=str)
-def test_any_window(rate: Rate) -> None:
+@pytest.mark.parametrize("rate", [RateLimit(SECOND), RateLimit(SECOND, 10), RateLimit(142_858, 3)], ids=str)
+def test_any_window(rate: RateLimit) -> None:
     """Arrivals of any kind: within any ``w`` at most ``burst + w / interval`` start; none is refused in vain."""
     chance, next_at, now = random.Random(4), 0, 0
     starts: list[int] = []
     for _ in range(3000):
         now += chance.choice([0, 1, rate.interval // 7, rate.interval, 5 * rate.interval * chance.randrange(2)])
         if rate.allowed_at(next_at) <= now:
-            assert rate.room(next_at, now) > 0
+            assert rate.starts_left(next_at, now) > 0
             next_at = rate.started(next_at, now)
             assert next_at <= rate.latest(now)
             starts.append(now)
         else:
-            assert rate.room(next_at, now) == 0
+            assert rate.starts_left(next_at, now) == 0
     for index, begin in enumerate(starts):
         for width in (0, 1, rate.interval, 10 * rate.interval):
             inside = bisect_right(starts, begin + width) - index
@@ -56,15 +56,15 @@ def test_any_window(rate: Rate) -> None:
 
 def test_room_is_what_may_start_at_once() -> None:
     """After a pause that is the burst; each start takes one, and one comes back after each interval."""
-    rate = Rate(SECOND, 3)
+    rate = RateLimit(SECOND, 3)
     next_at, now = 0, 10 * SECOND
     for left in (3, 2, 1, 0):
-        assert rate.room(next_at, now) == left
+        assert rate.starts_left(next_at, now) == left
         next_at = rate.started(next_at, now) if left else next_at
     assert rate.allowed_at(next_at) == now + SECOND
-    assert rate.room(next_at, now + 2 * SECOND) == 2
+    assert rate.starts_left(next_at, now + 2 * SECOND) == 2
 
 
 def test_rate_for() -> None:
-    assert rate_for("10/s", 5) == Rate(100_000, 5)
+    assert rate_for("10/s", 5) == RateLimit(100_000, 5)
     assert rate_for(None) is None

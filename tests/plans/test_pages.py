@@ -12,7 +12,7 @@ from django.db import connections
 from pytest_django import DjangoDbBlocker
 
 from django_vtqueue import throughput
-from django_vtqueue.admin import groups
+from django_vtqueue.admin import letter_groups
 from django_vtqueue.core.counts import MINUTE
 from django_vtqueue.core.ids import new_uuid
 from django_vtqueue.inspection import limits, overview, trees
@@ -40,7 +40,7 @@ def letters(**query: Any) -> Callable[[], object]:
 
 def group_page() -> object:
     among = groups.among(ALIAS, NOW - 1000, NOW, "q1")
-    found = groups.groups(among, {})[:3]
+    found = letter_groups.groups(among, {})[:3]
     return groups.deaths(among, found, NOW - 1000, NOW)
 
 

@@ -50,7 +50,7 @@ class PostgreSQLClaiming(PostgreSQLConnection):
 
     def first_due(self, scope: Scope) -> int | None:
         due_walk, hidden = walks = self._walks(scope)
-        instants = [] if scope.room == 0 else [self._earliest(scope, due_walk)]
+        instants = [] if scope.jobs_left == 0 else [self._earliest(scope, due_walk)]
         if not hidden.rests():
             values = {**due.given(scope), "grace": GRACE}
             instants.append(hidden.made(lambda: self._value(due.FIRST_LEASE_END, values)))

@@ -122,7 +122,7 @@ class SQLiteEngine(SQLiteSettling, SQLiteOverflow, SQLiteLimits, SQLiteSteps, En
     def first_due(self, scope: Scope) -> int | None:
         values = due.given(scope)
         due_at = None
-        if scope.room != 0:
+        if scope.jobs_left != 0:
             due_at = self._value(due.EARLIEST_ALL if scope.queues is None else due.EARLIEST_NAMED, values)
         if due_at is not None:
             due_at = max(due_at, scope.not_before)
