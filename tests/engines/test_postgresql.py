@@ -266,7 +266,7 @@ def test_requeues_of_the_same_keys_in_opposite_orders(engine: Engine) -> None:
         for _ in range(max(RACES // 10, 10)):
             jobs.all().delete()
             letters.all().delete()
-            given = [[new_letter(engine, key) for key in keys] for keys in CROSSING]
+            given = [new_letters(engine, *keys) for keys in CROSSING]
             bulk = partial(Queue("q", engine.alias).publish_many, CROSSING[0], unique_key=CROSSING[0])
             at_once(pool, *(partial(engine.requeue, ids, at(1)) for ids in given), bulk)
             assert (jobs.count(), letters.count()) == (300, 600 - jobs.exclude(claims=0).count())
@@ -274,7 +274,7 @@ def test_requeues_of_the_same_keys_in_opposite_orders(engine: Engine) -> None:
 
 def test_a_letter_that_is_discarded_while_it_is_requeued(engine: Engine) -> None:
     """Whoever has the letter first has it: what is gone when the requeue comes to it does not run."""
-    letter_id = new_letter(engine, "k")
+    [letter_id] = new_letters(engine, "k")
     with threads(1) as pool, while_locked(engine, DeadLetter.objects.using(engine.alias).delete):
         requeued = pool.submit(engine.requeue, [letter_id], at(1))
     assert (requeued.result(), Job.objects.using(engine.alias).count()) == (set(), 0)
@@ -318,11 +318,11 @@ def while_locked(engine: Engine, write: Callable[[], Any]) -> Iterator[None]:
         wait_until(waits)
 
 
-def new_letter(engine: Engine, key: str) -> str:
-    values = {"queue_name": "q", "task_path": "", "max_attempts": 1, "lease_us": SECOND, "unique_key": key, "claims": 1}
-    letter = DeadLetter(id=UUID(new_id()), enqueued_at=from_instant(at(0)), died_at=from_instant(at(0)), **values)
-    letter.save(using=engine.alias, force_insert=True)
-    return letter.id.hex
+def new_letters(engine: Engine, *keys: str) -> list[str]:
+    values = {"queue_name": "q", "task_path": "", "max_attempts": 1, "lease_us": SECOND, "claims": 1}
+    values |= {"enqueued_at": from_instant(at(0)), "died_at": from_instant(at(0))}
+    letters = [DeadLetter(id=UUID(new_id()), unique_key=key, **values) for key in keys]
+    return [letter.pk.hex for letter in DeadLetter.objects.using(engine.alias).bulk_create(letters)]
 
 
 def test_one_leader(postgresql_database: str) -> None:

@@ -72,7 +72,8 @@ class HoldersAgainstModel(RuleBasedStateMachine):
     def rows_and_model_agree(self) -> None:
         """Each row is held, free, and claimed as often as the model says; each instance believes what it should."""
         jobs = Job.objects.using(self.alias).exclude(unique_key=CYCLE).filter(due_at__lt=1 << 60)
-        found = {(job.queue_name, job.unique_key): (job.state == states.RUNNING, job.claims) for job in jobs}
+        rows = jobs.values_list("queue_name", "unique_key", "state", "claims")
+        found = {(kind, key): (state == states.RUNNING, claims) for kind, key, state, claims in rows}
         expected = {
             (kind, key): (row.holder is not None, row.claims)
             for kind in self.rows

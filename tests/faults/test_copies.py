@@ -1,7 +1,9 @@
 """A queue with ``overflow``, in any course of events, against a model in plain Python."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
+from django.db.models import QuerySet
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
@@ -81,12 +83,12 @@ class Overflow(RuleBasedStateMachine):
     def rows_and_model_agree(self) -> None:
         """No job is lost, each is where it should be, and no more copies run than may."""
         found = {}
-        for row in Job.objects.using(self.alias):
-            running = {claim: copy.worker for claim, copy in copies.read(row.copies).items()}
-            found[row.pk.hex] = (row.state, row.claims, row.attempts, row.worker_id, len(row.history), running)
-        for letter in DeadLetter.objects.using(self.alias):
-            ended = [entry for entry in letter.history if entry["outcome"] != history.CANCELLED]
-            found[letter.pk.hex] = (states.FAILED, letter.claims, letter.attempts, "", len(ended), {})
+        for pk, state, worker, running, *counts, entries in self.rows(Job, "state", "worker_id", "copies"):
+            holders = {claim: copy.worker for claim, copy in copies.read(running).items()}
+            found[pk.hex] = (state, *counts, worker, len(entries), holders)
+        for pk, *counts, entries in self.rows(DeadLetter):
+            ended = [entry for entry in entries if entry["outcome"] != history.CANCELLED]
+            found[pk.hex] = (states.FAILED, *counts, "", len(ended), {})
         for job_id, job in self.jobs.items():
             over = job.state in (states.FAILED, states.READY)
             known = (job.state, job.claims, job.attempts, "" if over else job.holder, job.ended, job.copies)
@@ -94,6 +96,10 @@ class Overflow(RuleBasedStateMachine):
             assert job.state != states.RUNNING or len(self.alive(job_id)) <= POLICY.copies
         assert not found
         self.clock.instant += 1
+
+    def rows(self, table: type[Job | DeadLetter], *columns: str) -> "QuerySet[Any, Any]":
+        """Return values of all rows: these columns, after the ids, and before the claims, attempts and histories."""
+        return table.objects.using(self.alias).values_list("pk", *columns, "claims", "attempts", "history")
 
     def alive(self, job_id: str) -> list[HeldJob]:
         """Return what the workers that live hold of a job, and may settle."""
