@@ -50,7 +50,8 @@ MODULES = (
     "logging.config",
     "logging.handlers",
 )
-OPTIONAL = ("django.db.backends.postgresql.base",)  # where psycopg is installed
+# Where psycopg is installed; and the framework of tasks, Django's own or the one for older releases.
+OPTIONAL = ("django.db.backends.postgresql.base", "django.tasks.checks", "django_tasks.checks")
 LONGEST = 1 << 17  # bytes of a message
 PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)  # from its start on
 
