@@ -27,6 +27,7 @@ from .fake_clock import FakeClock
 ALIAS = "file"
 FILLED = ("vtqueue", "project")  # apps whose tables tests fill
 # A long file that begins last is waited for alone.
+BROWSER = "tests/browser/"
 SLOW_FIRST = ("faults", "browser", "processes", "test_readme.py", "test_checks.py", "test_typing.py", "test_upgrade.py")
 
 # The same examples in every run, however slow the machine is.
@@ -52,6 +53,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the folders and files that take longest."""
     here = Path(__file__).parent
     items.sort(key=lambda item: item.path.relative_to(here).parts[0] not in SLOW_FIRST)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """Give a process all tests of a file, and one of them all tests of the browser: they share one."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class OneBrowser(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return BROWSER if file.startswith(BROWSER) else file
+
+    return OneBrowser(config, log)
 
 
 @contextmanager
