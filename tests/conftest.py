@@ -26,8 +26,9 @@ from .fake_clock import FakeClock
 
 ALIAS = "file"
 FILLED = ("vtqueue", "project")  # apps whose tables tests fill
-# A long file that begins last is waited for alone.
+SMALL = 1 << 18  # bytes of a table in PostgreSQL, with those of rows that are gone
 BROWSER = "tests/browser/"
+# A long file that begins last is waited for alone.
 SLOW_FIRST = ("faults", "browser", "processes", "test_readme.py", "test_checks.py", "test_typing.py", "test_upgrade.py")
 
 # The same examples in every run, however slow the machine is.
@@ -136,11 +137,15 @@ def empty_tables(alias: str) -> None:
     """Empty the tables of a database on that server."""
     tables = [model._meta.db_table for model in apps.get_models() if model._meta.app_label in FILLED]
     with connections[alias].cursor() as cursor:
-        # To look into all of them costs a fiftieth of what it costs to truncate them.
-        looks = [f"SELECT '{table}' WHERE EXISTS (SELECT FROM {table})" for table in tables]
+        # To delete what is in a small table costs a thirtieth of what it costs to truncate it, with all its indexes.
+        looks = [
+            f"SELECT '{name}', pg_relation_size('{name}') < {SMALL} WHERE EXISTS (SELECT FROM {name})"
+            for name in tables
+        ]
         cursor.execute(" UNION ALL ".join(looks))
-        if filled := [table for (table,) in cursor.fetchall()]:
-            cursor.execute(f"SET lock_timeout = '10s'; TRUNCATE {', '.join(filled)} CASCADE; RESET lock_timeout")
+        emptied = [f"DELETE FROM {name}" if small else f"TRUNCATE {name} CASCADE" for name, small in cursor.fetchall()]
+        if emptied:
+            cursor.execute("; ".join(["SET lock_timeout = '10s'", *emptied, "RESET lock_timeout"]))
 
 
 @pytest.fixture
