@@ -34,9 +34,11 @@ class Portable:
         return apps.get_model("vtqueue", "Job").objects.using(self.alias).filter(queue_name=queue_name, **conditions)
 
     def _delete(self, jobs: QuerySet[Any]) -> int:
-        total, deleted = 0, SLICE
-        while deleted == SLICE:
+        total, found = 0, SLICE
+        while found == SLICE:
             with self.atomic():
-                deleted = jobs.filter(pk__in=jobs.values("pk")[:SLICE])._raw_delete(self.alias)
-            total += deleted
+                # Not one statement: without statistics PostgreSQL would look for them anew for each row of the queue.
+                keys = list(jobs.values_list("pk", flat=True)[:SLICE])
+                total += jobs.filter(pk__in=keys)._raw_delete(self.alias) or 0  # None if there are none
+                found = len(keys)
         return total
