@@ -39,9 +39,9 @@ def letters(**query: Any) -> Callable[[], object]:
 
 
 def group_page() -> object:
-    among = groups.among(ALIAS, NOW - 1000, NOW, "q1")
+    among = letter_groups.among(ALIAS, NOW - 1000, NOW, "q1")
     found = letter_groups.groups(among, {})[:3]
-    return groups.deaths(among, found, NOW - 1000, NOW)
+    return letter_groups.deaths(among, found, NOW - 1000, NOW)
 
 
 # Each with how many hundred instructions of SQLite's machine it may take: a few for each row that it looks at.
