@@ -118,7 +118,7 @@ class Limiting(ABC):
         """Have jobs that wait be due at the moments that are booked for them."""
 
     @abstractmethod
-    def free_booked(self, key: str, after: int, limit: int) -> int:
+    def unbook(self, key: str, after: int, limit: int) -> int:
         """Put the last ``limit`` jobs of a rate key with a moment booked behind ``after`` back to their places."""
 
     @abstractmethod

@@ -116,13 +116,13 @@ class Claims:
 
         ``only_due``: do not look for leases that have ended; the caller looks for them a moment later.
         """
-        engine, shared = self.engine, bool(self.overflow)
+        engine, with_copies = self.engine, bool(self.overflow)
         scopes = unpaused(engine, scopes, now)
         ended: list[Ended] = []
         again: list[Due] = []
         for scope in () if only_due else scopes:
-            ended += engine.ended(scope, ENDED_AT_ONCE, now, grace_period, overflow=shared)
-            if shared:
+            ended += engine.ended(scope, ENDED_AT_ONCE, now, grace_period, overflow=with_copies)
+            if with_copies:
                 again += engine.reappeared(scope, limit, now, grace_period)
         found = Found(limit, ahead, scopes, ended, again)
         if not ended:  # those may be due after all

@@ -24,16 +24,16 @@ def settle(engine: Engine, settlements: Sequence[Settlement]) -> set[ClaimKey]:
     A settlement after which a job with a stop request would wait again becomes the end of that job. The progress of a
     job is written before its settlement. A dead letter is kept for as long as the options of its queue say.
     """
-    shared = [s for s in settlements if s.job.copies and s.job.begun]
-    if shared:  # what is read of a row must be true until it is written
-        engine.lock_copies([s.job for s in shared])
+    with_copies = [s for s in settlements if s.job.copies and s.job.begun]
+    if with_copies:  # what is read of a row must be true until it is written
+        engine.lock_copies([s.job for s in with_copies])
     if said := [(s.job, news) for s in settlements if (news := s.job.news)]:
         engine.note_progress(said)
-    if not shared:
+    if not with_copies:
         return settle_as_holder(engine, settlements)
     own = [s for s in settlements if s.state == states.SUCCESSFUL or not (s.job.copies and s.job.begun)]
     lost = settle_as_holder(engine, own)
-    for settlement in shared:
+    for settlement in with_copies:
         if settlement.state != states.SUCCESSFUL or settlement.job.key in lost:
             lost.discard(settlement.job.key)
             if not settle_copy(engine, settlement):
@@ -125,7 +125,7 @@ def settle_copy(engine: Engine, settlement: Settlement) -> bool:
         if settlement.history is not None:
             settlement.history = history.rebased(settlement.history, row.history)
         if others := still_running(engine, running):
-            leave(engine, settlement, row, running, others)
+            end_copy(engine, settlement, row, running, others)
             return True
     engine.pass_on(row, mine, row.copies or "", row.history, row.visible_at)
     settlement.job = replace(job, claims=row.claims)
@@ -153,7 +153,7 @@ def still_running(engine: Engine, running: dict[int, Copy]) -> dict[int, Copy]:
     return {claim: copy for claim, copy in running.items() if copy.until > now and copy.worker not in dead}
 
 
-def leave(
+def end_copy(
     engine: Engine, settlement: Settlement, row: StoredJob, running: dict[int, Copy], others: dict[int, Copy]
 ) -> None:
     """End one copy only: the latest of the others holds the row now. One lease later, at most, one more may start."""

@@ -107,7 +107,7 @@ class Unparking:
         for key, state in found:
             name = key.removeprefix(RATE_KEY)
             if key.startswith(RATE_KEY) and name in booked:
-                back += self._free_booked(engine, name, state, booked[name][1], now)
+                back += self._unbook(engine, name, state, booked[name][1], now)
             elif state[0] <= now:
                 unused.append(key)
         if unused:
@@ -118,7 +118,7 @@ class Unparking:
         self._rates_after = found[-1][0] if len(found) == KEYS_AT_ONCE else ""
         return back
 
-    def _free_booked(self, engine: Engine, key: str, state: RateState, task_path: str, now: int) -> int:
+    def _unbook(self, engine: Engine, key: str, state: RateState, task_path: str, now: int) -> int:
         """Give back the jobs of a rate key, if the moments booked for them are not those of the rate now."""
         if not (limit := self._limits.of_key_or_import("", task_path)):
             return 0
@@ -129,7 +129,7 @@ class Unparking:
             return 0
         with engine.transaction():
             next_at, _ = engine.rates([of_rate_key(key)]).get(of_rate_key(key), state)  # a claim may have used it
-            back = engine.free_booked(key, now + 2 * SOON if rate else now, GIVEN_BACK_AT_ONCE)
+            back = engine.unbook(key, now + 2 * SOON if rate else now, GIVEN_BACK_AT_ONCE)
             if rate and back < GIVEN_BACK_AT_ONCE:
                 engine.set_rates({of_rate_key(key): (min(next_at, latest), rate.interval)}, interval=True)
                 self._limits.set_right(key)

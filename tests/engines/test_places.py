@@ -62,9 +62,9 @@ def read(engine: Engine, scope: Scope) -> int:
     """Return how many entries of the indexes a look for what is due reads."""
     with engine.transaction():
         names = {"names": ["vtqueue_job_due", "vtqueue_job_queue"]}
-        before = engine._value(due.READ, names)
+        before = engine._value(due.ENTRIES_READ, names)
         engine.due(scope, 10, at(0))
-        return int(engine._value(due.READ, names) - before)
+        return int(engine._value(due.ENTRIES_READ, names) - before)
 
 
 @pytest.mark.parametrize("scope", [ALL, ONE, SEVERAL], ids=["all", "one", "several"])

@@ -136,7 +136,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "all rates": (limits.ALL_RATES, {"after": "", "limit": 10}, [RATE]),
     "set rates": (limits.SET_RATES, {"rates": '{"1": {"a": 1}}', "interval": True}, []),
     "forget rates": (limits.FORGET_RATES, {"keys": NAMES}, [RATE]),
-    "booked": (limits.BOOKED, ASKED, [RESERVED, ROWID]),
+    "booked": (limits.LAST_BOOKED, ASKED, [RESERVED, ROWID]),
     "look up": (
         limits.LOOK_UP,
         ASKED,
@@ -148,7 +148,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
         [HIDDEN_ROWS, "vtqueue_job_key_held", RATE, RESERVED, ROWID],
     ),
     "book": (limits.BOOK, {"moments": f"[[{MANY + 1}, 1]]"}, [ROWID]),
-    "free booked": (limits.FREE_BOOKED, {"key": "q0", "after": 0, "limit": 10}, [RESERVED, ROWID]),
+    "unbook": (limits.UNBOOK, {"key": "q0", "after": 0, "limit": 10}, [RESERVED, ROWID]),
     "clock was ahead": (clock_steps.CLOCK_WAS_AHEAD, {"now": at(0), "first_id": "f" * 32}, [KEY, COUNTED]),
     "stamped ahead": (clock_steps.STAMPED_AHEAD, {"after": MANY, "now": at(0), "limit": 10}, [ROWID]),
     "set right": (clock_steps.SET_RIGHT, {"rowids": f"[{MANY + 1}, {MANY + 2}]", "now": at(0)}, [ROWID]),

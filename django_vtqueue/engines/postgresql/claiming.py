@@ -46,7 +46,7 @@ class PostgreSQLClaiming(PostgreSQLConnection):
         return Walk(lambda: self._read("vtqueue_job_hidden"))
 
     def _read(self, *indexes: str) -> int:
-        return int(self._value(due.READ, {"names": list(indexes)}))
+        return int(self._value(due.ENTRIES_READ, {"names": list(indexes)}))
 
     def first_due(self, scope: Scope) -> int | None:
         due_walk, hidden = walks = self._walks(scope)
@@ -61,9 +61,9 @@ class PostgreSQLClaiming(PostgreSQLConnection):
     def _earliest(self, scope: Scope, walk: DueWalk) -> int | None:
         values = due.given(scope)
         if walk.rests():
-            due_at = self._value(due.ON.earliest_of(scope), {**values, **walk.given()})
+            due_at = self._value(due.SEARCH_FROM_PLACES.earliest_of(scope), {**values, **walk.given()})
         else:
-            due_at = walk.made(lambda: self._value(due.FIRST.earliest_of(scope), values))
+            due_at = walk.made(lambda: self._value(due.SEARCH_FROM_FIRST.earliest_of(scope), values))
         return None if due_at is None else max(due_at, scope.not_before)
 
     def ended(
@@ -82,9 +82,9 @@ class PostgreSQLClaiming(PostgreSQLConnection):
             values["name"] = scope.queues[0]
         walk, _ = self._walks(scope)
         if walk.rests():
-            rows = self._found(due.ON.due_of(scope), {**values, **walk.given()})
+            rows = self._found(due.SEARCH_FROM_PLACES.due_of(scope), {**values, **walk.given()})
         else:
-            rows = walk.made(lambda: self._found(due.FIRST.due_of(scope), values))
+            rows = walk.made(lambda: self._found(due.SEARCH_FROM_FIRST.due_of(scope), values))
         found = [Due(*row) for row in rows]
         if walk.rests():
             walk.found(found, limit, now)

@@ -46,10 +46,10 @@ def found(rows: str) -> str:
 
 
 # A comparison with the name is what the index of names wants; no claim from all queues may use that one.
-FOUND = found("job.queue_name >= '' AND job.finished_at IS NULL AND job.lease_until IS NULL")
-HIDING = found("job.lease_until IS NOT NULL")
+NAMES_WAITING = found("job.queue_name >= '' AND job.finished_at IS NULL AND job.lease_until IS NULL")
+NAMES_HIDDEN = found("job.lease_until IS NOT NULL")
 QUEUE_NAMES = f"""
-SELECT value FROM {FOUND} AS waiting UNION SELECT value FROM {HIDING} AS hiding"""
+SELECT value FROM {NAMES_WAITING} AS waiting UNION SELECT value FROM {NAMES_HIDDEN} AS hiding"""
 
 # A subquery, not the value itself: ``= false`` would become ``task_path <> ''``, which no index has.
 OF_KIND = "(job.task_path = '') = (SELECT %(raw)s)"
@@ -189,12 +189,12 @@ def walks(begin: From) -> Walks:
     return Walks(due(OF_ALL, begin), due(of_one, begin), due_named(begin), earliest(OF_ALL, begin), of_names)
 
 
-FIRST, ON = walks(FROM_THE_FIRST), walks(FROM_PLACES)
+SEARCH_FROM_FIRST, SEARCH_FROM_PLACES = walks(FROM_THE_FIRST), walks(FROM_PLACES)
 
 # Hidden rows that may be shown again, of the queues that have any: released rows, and rows whose lease has
 # ended, if the holder has had the time to renew it (see core/grace.py).
 GRACE = f"least(job.lease_us / {GRACE_DIVISOR}, %(grace)s)"
-OF_HIDING = f"job.queue_name = name.value AND {OF_KIND}"
+HIDDEN_OF_NAME = f"job.queue_name = name.value AND {OF_KIND}"
 IN_SCOPE = "(%(names)s::text[] IS NULL OR name.value = ANY(%(names)s::text[]))"
 ENDED = f"""job.lease_until <= %(now)s
       AND (job.worker_id IN ('', %(own)s) OR job.lease_until + {GRACE} <= %(now)s
@@ -214,9 +214,9 @@ OTHERS = """(job.copies IS NULL OR %(worker)s = '' OR strpos(job.copies, to_json
 def of_hidden(conditions: str) -> str:
     """Return the FROM and the WHERE of hidden rows of a scope whose lease has ended."""
     return f"""
-FROM {HIDING} AS name CROSS JOIN LATERAL (
+FROM {NAMES_HIDDEN} AS name CROSS JOIN LATERAL (
     SELECT job.* FROM vtqueue_job AS job
-    WHERE {IN_SCOPE} AND {OF_HIDING} AND {ENDED} AND {conditions}"""
+    WHERE {IN_SCOPE} AND {HIDDEN_OF_NAME} AND {ENDED} AND {conditions}"""
 
 
 ENDED_LEASES = f"""
@@ -235,9 +235,9 @@ SELECT {hexed("found.id")}, found.priority, found.due_at, found.claims, 0, found
 FIRST_LEASE_END = f"""
 SELECT min((
     SELECT job.lease_until + {GRACE} FROM vtqueue_job AS job
-    WHERE {OF_HIDING} AND job.lease_until IS NOT NULL AND {OTHERS} ORDER BY job.lease_until LIMIT 1
-)) FROM {HIDING} AS name WHERE {IN_SCOPE}"""
+    WHERE {HIDDEN_OF_NAME} AND job.lease_until IS NOT NULL AND {OTHERS} ORDER BY job.lease_until LIMIT 1
+)) FROM {NAMES_HIDDEN} AS name WHERE {IN_SCOPE}"""
 
 # How many entries of indexes this session has read in this transaction, or in the last second.
-READ = """
+ENTRIES_READ = """
 SELECT coalesce(sum(pg_stat_get_xact_tuples_returned(to_regclass(name))), 0) FROM unnest(%(names)s::text[]) AS name"""

@@ -114,22 +114,22 @@ ON CONFLICT (key) DO UPDATE SET next_at = excluded.next_at,
     interval_us = CASE WHEN %(interval)s THEN excluded.interval_us ELSE vtqueue_rate.interval_us END"""
 FORGET_RATES = "DELETE FROM vtqueue_rate WHERE key = ANY(%(keys)s)"
 
-IS_RESERVED = f"""job.finished_at IS NULL AND job.lease_until IS NULL AND job.moved_from IS NOT NULL
+IS_BOOKED = f"""job.finished_at IS NULL AND job.lease_until IS NULL AND job.moved_from IS NOT NULL
       AND job.rate_key IS NOT NULL AND job.due_at < {LAST_INSTANT}"""
-BOOKED = f"""
+LAST_BOOKED = f"""
 SELECT key, last.due_at, last.task_path FROM unnest(%(keys)s::text[]) AS key CROSS JOIN LATERAL (
     SELECT job.due_at, job.task_path FROM vtqueue_job AS job
-    WHERE {IS_RESERVED} AND job.rate_key = key ORDER BY job.due_at DESC LIMIT 1
+    WHERE {IS_BOOKED} AND job.rate_key = key ORDER BY job.due_at DESC LIMIT 1
 ) AS last"""
 BOOK = """
 UPDATE vtqueue_job AS job SET moved_from = coalesce(job.moved_from, job.due_at), due_at = mine.moment
 FROM unnest(%(ids)s::uuid[], %(moments)s::bigint[]) AS mine(id, moment)
 WHERE job.id = ANY(%(ids)s::uuid[]) AND job.id = mine.id"""
-FREE_BOOKED = f"""
+UNBOOK = f"""
 UPDATE vtqueue_job SET due_at = moved_from, moved_from = NULL
 WHERE id IN (
     SELECT job.id FROM vtqueue_job AS job
-    WHERE {IS_RESERVED} AND job.rate_key = %(key)s AND job.due_at > %(after)s
+    WHERE {IS_BOOKED} AND job.rate_key = %(key)s AND job.due_at > %(after)s
     ORDER BY job.due_at DESC LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 )"""
 
@@ -157,7 +157,7 @@ class PostgreSQLLimits(PostgreSQLConnection):
         running = self._of(HELD_OF_KEYS, self._lock(OF_CONCURRENCY, keys))
         firsts = self._of(FIRST_OF_KEYS, self._lock(OF_CONCURRENCY, first))
         states = self._of(RATES, self._lock(OF_RATE, rates))
-        moments = self._of(BOOKED, {"keys": [*booked]})
+        moments = self._of(LAST_BOOKED, {"keys": [*booked]})
         return Known(
             dict(held),
             dict(running),
@@ -206,5 +206,5 @@ class PostgreSQLLimits(PostgreSQLConnection):
     def book(self, moments: Mapping[Handle, int]) -> None:
         self._run(BOOK, {"ids": list(moments), "moments": list(moments.values())})
 
-    def free_booked(self, key: str, after: int, limit: int) -> int:
-        return self._run(FREE_BOOKED, {"key": key, "after": after, "limit": limit})
+    def unbook(self, key: str, after: int, limit: int) -> int:
+        return self._run(UNBOOK, {"key": key, "after": after, "limit": limit})

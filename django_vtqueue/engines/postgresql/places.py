@@ -55,7 +55,7 @@ class DueWalk(Walk):
         self._places: dict[int, Place] = {}  # by priority
 
     def given(self) -> dict[str, Any]:
-        """Return what the statements of ``due.ON`` are given."""
+        """Return what the statements of ``due.SEARCH_FROM_PLACES`` are given."""
         levels = range(HIGHEST, LOWEST - 1, -1)
         moments, handles = zip(*(self._places.get(level, FIRST) for level in levels), strict=True)
         return {"levels": list(levels), "moments": list(moments), "handles": list(handles)}

@@ -62,19 +62,19 @@ COLUMNS = f"""{hexed("id")}, queue_name, task_path, priority, visible_at, claims
     lease_us, enqueued_at, started_at, payload, history, due_at, copies, concurrency_key, {hexed("parent_id")}"""
 COLUMNS_OF_LETTER = COLUMNS.replace("visible_at", "died_at").replace("due_at, copies", "died_at, NULL")
 
-SHARED = "id, queue_name, task_path, priority, max_attempts, lease_us, enqueued_at, due_at, start_by, payload"
+COMMON = "id, queue_name, task_path, priority, max_attempts, lease_us, enqueued_at, due_at, start_by, payload"
 OPTIONS = "unique_key, unique_until, concurrency_key, rate_key, parent_id"
 FRESH = "claims, attempts, worker_id, state, history"
 
 INSERT = f"""
-INSERT INTO vtqueue_job ({SHARED}, {FRESH})
-VALUES ({", ".join(f"%({name})s" for name in SHARED.split(", "))}, 0, 0, '', 'READY', '[]')"""
+INSERT INTO vtqueue_job ({COMMON}, {FRESH})
+VALUES ({", ".join(f"%({name})s" for name in COMMON.split(", "))}, 0, 0, '', 'READY', '[]')"""
 
 GIVEN = """%(queue_name)s, %(task_path)s, %(priority)s, %(max_attempts)s, %(lease_us)s, %(enqueued_at)s, %(due_at)s,
     %(start_by)s"""
 # A payload is JSON: as an item of an array it is not encoded once more, and it is stored as it is written.
 INSERT_MANY = f"""
-INSERT INTO vtqueue_job ({SHARED}, {FRESH})
+INSERT INTO vtqueue_job ({COMMON}, {FRESH})
 SELECT mine.id, {GIVEN}, mine.payload::text, 0, 0, '', 'READY', '[]'
 FROM ROWS FROM (unnest(%(ids)s::uuid[]), json_array_elements(%(payloads)s::json)) AS mine(id, payload)"""
 
@@ -88,7 +88,7 @@ REPLACED = (
 REPLACING = """CASE WHEN %(replace)s AND vtqueue_job.lease_until IS NULL AND vtqueue_job.steps IS NULL
     AND vtqueue_job.task_path = excluded.task_path THEN {} ELSE vtqueue_job.{} END"""
 INSERT_WITH_OPTIONS = f"""
-INSERT INTO vtqueue_job ({SHARED}, {OPTIONS}, {FRESH})
+INSERT INTO vtqueue_job ({COMMON}, {OPTIONS}, {FRESH})
 SELECT mine.id, {GIVEN}, mine.payload, mine.unique_key, %(unique_until)s, mine.concurrency_key, mine.rate_key,
     %(parent_id)s::uuid, 0, 0, '', 'READY', '[]'
 FROM json_to_recordset(%(jobs)s::json)

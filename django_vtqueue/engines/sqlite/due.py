@@ -38,12 +38,12 @@ def found(index: str, rows: str) -> str:
 )"""
 
 
-FOUND = found("vtqueue_job_queue", "job.finished_at IS NULL AND job.lease_until IS NULL")
-HIDING = found("vtqueue_job_hidden", "job.lease_until IS NOT NULL")
+NAMES_WAITING = found("vtqueue_job_queue", "job.finished_at IS NULL AND job.lease_until IS NULL")
+NAMES_HIDDEN = found("vtqueue_job_hidden", "job.lease_until IS NOT NULL")
 NOT_RESERVED = " AND ".join(f"value NOT GLOB '{name}*'" for name in RESERVED)
 QUEUE_NAMES = f"""
-SELECT value FROM (SELECT value FROM {FOUND} WHERE {NOT_RESERVED} LIMIT :limit)
-UNION ALL SELECT value FROM (SELECT value FROM {HIDING} WHERE {NOT_RESERVED} LIMIT :limit)"""
+SELECT value FROM (SELECT value FROM {NAMES_WAITING} WHERE {NOT_RESERVED} LIMIT :limit)
+UNION ALL SELECT value FROM (SELECT value FROM {NAMES_HIDDEN} WHERE {NOT_RESERVED} LIMIT :limit)"""
 
 WAITING = "job.finished_at IS NULL AND job.lease_until IS NULL AND (job.task_path = '') = :raw"
 OF_NAME = f"job.queue_name = name.value AND {WAITING}"
@@ -161,7 +161,7 @@ SELECT min((
 # ended, if the holder has had the time to renew it (see core/grace.py).
 NAME_HINT = LEVEL_HINT.replace("level.priority", "name.value")
 GRACE = f"min(job.lease_us / {GRACE_DIVISOR}, :grace)"
-OF_HIDING = "job.queue_name = name.value AND (job.task_path = '') = :raw"
+HIDDEN_OF_NAME = "job.queue_name = name.value AND (job.task_path = '') = :raw"
 IN_SCOPE = "(:names IS NULL OR name.value IN (SELECT value FROM json_each(:names)))"
 ENDED = f"""job.lease_until <= :now
       AND (job.worker_id IN ('', :own) OR job.lease_until + {GRACE} <= :now
@@ -184,8 +184,8 @@ OTHERS = "(job.copies IS NULL OR :worker = '' OR instr(job.copies, json_quote(:w
 ENDED_LEASES = f"""
 SELECT json_group_array(json_array(ended.rowid, ended.held)) FROM (
     SELECT job.rowid, job.state = 'RUNNING' AS held
-    FROM {HIDING} AS name CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_hidden
-    WHERE {NAME_HINT} AND {IN_SCOPE} AND {OF_HIDING} AND {ENDED}
+    FROM {NAMES_HIDDEN} AS name CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_hidden
+    WHERE {NAME_HINT} AND {IN_SCOPE} AND {HIDDEN_OF_NAME} AND {ENDED}
       AND NOT (:overflow AND {REAPPEARS})
     LIMIT :limit
 ) AS ended"""
@@ -194,5 +194,5 @@ SELECT json_group_array(json_array(ended.rowid, ended.held)) FROM (
 FIRST_LEASE_END = f"""
 SELECT min((
     SELECT job.lease_until + {GRACE} FROM vtqueue_job AS job INDEXED BY vtqueue_job_hidden
-    WHERE {OF_HIDING} AND job.lease_until IS NOT NULL AND {OTHERS} ORDER BY job.lease_until LIMIT 1
-)) FROM {HIDING} AS name WHERE {IN_SCOPE}"""
+    WHERE {HIDDEN_OF_NAME} AND job.lease_until IS NOT NULL AND {OTHERS} ORDER BY job.lease_until LIMIT 1
+)) FROM {NAMES_HIDDEN} AS name WHERE {IN_SCOPE}"""

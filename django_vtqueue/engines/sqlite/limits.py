@@ -114,26 +114,26 @@ ON CONFLICT (key) DO UPDATE SET next_at = excluded.next_at,
     interval_us = CASE WHEN :interval THEN excluded.interval_us ELSE interval_us END"""
 FORGET_RATES = "DELETE FROM vtqueue_rate WHERE key IN (SELECT value FROM json_each(:keys))"
 
-IS_RESERVED = f"""job.finished_at IS NULL AND job.lease_until IS NULL AND job.moved_from IS NOT NULL
+IS_BOOKED = f"""job.finished_at IS NULL AND job.lease_until IS NULL AND job.moved_from IS NOT NULL
       AND job.rate_key IS NOT NULL AND job.due_at < {LAST_INSTANT}"""
-BOOKED = f"""
+LAST_BOOKED = f"""
 SELECT json_group_object(last.rate_key, json_array(last.due_at, last.task_path))
 FROM json_each(:asked, '$[4]') AS key CROSS JOIN vtqueue_job AS last WHERE last.rowid = (
     SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_booked
-    WHERE {IS_RESERVED} AND job.rate_key = key.value ORDER BY job.due_at DESC LIMIT 1
+    WHERE {IS_BOOKED} AND job.rate_key = key.value ORDER BY job.due_at DESC LIMIT 1
 )"""
 BOOK = """
 UPDATE vtqueue_job SET moved_from = coalesce(moved_from, due_at), due_at = json_extract(mine.value, '$[1]')
 FROM json_each(:moments) AS mine WHERE vtqueue_job.rowid = json_extract(mine.value, '$[0]')"""
-FREE_BOOKED = f"""
+UNBOOK = f"""
 UPDATE vtqueue_job SET due_at = moved_from, moved_from = NULL
 WHERE rowid IN (
     SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_booked
-    WHERE {IS_RESERVED} AND job.rate_key = :key AND job.due_at > :after ORDER BY job.due_at DESC LIMIT :limit
+    WHERE {IS_BOOKED} AND job.rate_key = :key AND job.due_at > :after ORDER BY job.due_at DESC LIMIT :limit
 )"""
 
 # One statement for all: a step takes longer in Python than in SQLite, also where it finds nothing to do (measured).
-LOOK_UP = f"SELECT json_array(({HELD_OF_QUEUES}), ({HELD_OF_KEYS}), ({FIRST_OF_KEYS}), ({RATES}), ({BOOKED}))"
+LOOK_UP = f"SELECT json_array(({HELD_OF_QUEUES}), ({HELD_OF_KEYS}), ({FIRST_OF_KEYS}), ({RATES}), ({LAST_BOOKED}))"
 WITHOUT_ORDER = LOOK_UP.replace(FIRST_OF_KEYS, "json('{}')")
 
 
@@ -189,5 +189,5 @@ class SQLiteLimits(SQLiteConnection):
     def book(self, moments: Mapping[Handle, int]) -> None:
         self._run(BOOK, {"moments": json.dumps(list(moments.items()))})
 
-    def free_booked(self, key: str, after: int, limit: int) -> int:
-        return self._run(FREE_BOOKED, {"key": key, "after": after, "limit": limit})
+    def unbook(self, key: str, after: int, limit: int) -> int:
+        return self._run(UNBOOK, {"key": key, "after": after, "limit": limit})

@@ -17,8 +17,9 @@ SELECT json_group_array(
     json_array(found.rowid, found.priority, found.due_at, found.claims, 0, found.task_path)
 ) FROM (
     SELECT job.rowid, job.priority, job.due_at, job.claims, job.task_path
-    FROM {due.HIDING} AS name CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_hidden
-    WHERE {due.NAME_HINT} AND {due.IN_SCOPE} AND {due.OF_HIDING} AND {due.ENDED} AND {due.REAPPEARS} AND {due.OTHERS}
+    FROM {due.NAMES_HIDDEN} AS name CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_hidden
+    WHERE {due.NAME_HINT} AND {due.IN_SCOPE} AND {due.HIDDEN_OF_NAME} AND {due.ENDED} AND {due.REAPPEARS}
+      AND {due.OTHERS}
     ORDER BY job.priority DESC, job.due_at, job.rowid LIMIT :limit
 ) AS found"""
 
@@ -55,7 +56,7 @@ WHERE id = :id AND claims = :claims AND worker_id = :worker_id AND state = 'RUNN
 HELD_BY = f"""
 SELECT {COLUMNS} FROM vtqueue_job WHERE worker_id = :worker_id AND state = 'RUNNING'
 UNION ALL
-SELECT {COLUMNS} FROM {due.HIDING} AS name CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_hidden
+SELECT {COLUMNS} FROM {due.NAMES_HIDDEN} AS name CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_hidden
 WHERE {due.NAME_HINT} AND queue_name = name.value AND lease_until IS NOT NULL
   AND instr(copies, json_quote(:worker_id)) > 0 AND worker_id <> :worker_id"""
 

@@ -17,7 +17,7 @@ COLUMNS = """id, queue_name, task_path, priority, visible_at, claims, attempts, 
     enqueued_at, started_at, payload, history, due_at, copies, concurrency_key, parent_id"""
 COLUMNS_OF_LETTER = COLUMNS.replace("visible_at", "died_at").replace("due_at, copies", "died_at, NULL")
 
-SHARED = "id, queue_name, task_path, priority, max_attempts, lease_us, enqueued_at, due_at, payload"
+COMMON = "id, queue_name, task_path, priority, max_attempts, lease_us, enqueued_at, due_at, payload"
 OPTIONS = "unique_key, unique_until, concurrency_key, rate_key, parent_id, start_by"
 
 
@@ -28,7 +28,7 @@ def insert_with(options: tuple[str, ...], if_taken: str = "") -> str:
     For each None that the driver is given it looks for an adapter, which takes a tenth of the time of this statement
     (measured). ``if_taken``: what is done if another job has the unique key.
     """
-    names = (*SHARED.split(", "), *options)
+    names = (*COMMON.split(", "), *options)
     return f"""
 INSERT INTO vtqueue_job ({", ".join(names)}, claims, attempts, worker_id, state, history)
 VALUES ({", ".join(f":{name}" for name in names)}, 0, 0, '', 'READY', '[]'){if_taken}"""
@@ -67,7 +67,7 @@ RETURNING id, unique_key, task_path"""
 IF_UNIQUE = f"{IF_TAKEN}NOTHING"  # tried first: most keys are new, and RETURNING costs a seventh
 
 INSERT_MANY_WITH_OPTIONS = f"""
-INSERT INTO vtqueue_job ({SHARED}, {OPTIONS}, claims, attempts, worker_id, state, history)
+INSERT INTO vtqueue_job ({COMMON}, {OPTIONS}, claims, attempts, worker_id, state, history)
 SELECT
     json_extract(value, '$[0]'), :queue_name, :task_path, :priority, :max_attempts, :lease_us, :enqueued_at, :due_at,
     json_extract(value, '$[4]'), json_extract(value, '$[1]'), :unique_until, json_extract(value, '$[2]'),
