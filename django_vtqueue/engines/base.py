@@ -103,7 +103,9 @@ class Engine(Portable, RowLocks, Overflow, Limiting, DurableSteps, ABC):
         """
 
     @abstractmethod
-    def effects(self, seconds: float, first: Callable[[], None] = lambda: None) -> AbstractContextManager[None]:
+    def task_transaction(
+        self, seconds: float, first: Callable[[], None] = lambda: None
+    ) -> AbstractContextManager[None]:
         """Hold the right to write in a transaction of Django's, for a task's own writes, for at most ``seconds``.
 
         They are counted from the end of ``first``, which is called in the transaction, and may wait as long for a lock.

@@ -117,7 +117,7 @@ def settle_with(
             raise Lost
 
     try:
-        with engine.effects(seconds, hold):
+        with engine.task_transaction(seconds, hold):
             begun = True
             began()
             transaction.on_commit(lambda: committed.extend(made), using=engine.alias)

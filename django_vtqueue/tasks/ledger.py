@@ -235,7 +235,7 @@ class Ledger:
     @contextmanager
     def one_transaction(self) -> Iterator[None]:
         """Commit what the block writes, the record among it, as one; the job is held all the time."""
-        with self.transaction(lambda: self.engine.effects(STEP_SECONDS)):
+        with self.transaction(lambda: self.engine.task_transaction(STEP_SECONDS)):
             if self.engine.renew([self.held], self.engine.now()):
                 raise self.lost()
             yield

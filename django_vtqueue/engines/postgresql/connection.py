@@ -12,7 +12,7 @@ from ...core import clock
 from ...core.clock import SECOND
 from ...core.job import ClaimKey
 from ..base import Trouble
-from .effects import END_IF_SILENT, effects
+from .task_transaction import END_IF_SILENT, task_transaction
 
 T = TypeVar("T")
 
@@ -194,9 +194,11 @@ class PostgreSQLConnection:
         if not found:
             yield found
 
-    def effects(self, seconds: float, first: Callable[[], None] = lambda: None) -> AbstractContextManager[None]:
+    def task_transaction(
+        self, seconds: float, first: Callable[[], None] = lambda: None
+    ) -> AbstractContextManager[None]:
         self.connection.ensure_connection()
-        return effects(self.connection, seconds, first)
+        return task_transaction(self.connection, seconds, first)
 
     def changed(self) -> bool:
         """See Engine; all that has been committed makes another snapshot, also in another database of the server."""

@@ -20,7 +20,6 @@ from ...core.job import ClaimKey
 from ..base import Trouble
 from . import wal
 from .cursor import execute
-from .effects import effects, immediate
 from .file import File, FileExchanged
 from .lock import (
     BUSY,
@@ -35,6 +34,7 @@ from .lock import (
     retry_while_locked,
     writable,
 )
+from .task_transaction import immediate, task_transaction
 
 Read = TypeVar("Read")
 T = TypeVar("T")
@@ -115,9 +115,11 @@ class SQLiteConnection:
             return nullcontext(look(0.0))
         return WriteTransaction(connection, self._held if self._file else None, look)
 
-    def effects(self, seconds: float, first: Callable[[], None] = lambda: None) -> AbstractContextManager[None]:
+    def task_transaction(
+        self, seconds: float, first: Callable[[], None] = lambda: None
+    ) -> AbstractContextManager[None]:
         self.connection.ensure_connection()
-        return effects(self.connection, seconds, first)
+        return task_transaction(self.connection, seconds, first)
 
     @contextmanager
     def without_lock_waits(self, *, pooled: bool = True) -> Iterator[None]:

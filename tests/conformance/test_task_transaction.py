@@ -88,7 +88,7 @@ def test_the_others_may_write_when_the_time_is_up(bench: Bench) -> None:
 
     def hang() -> None:
         try:
-            with bench.engine.effects(2):
+            with bench.engine.task_transaction(2):
                 write(bench)
                 bench.jobs.update(priority=1)
                 hanging.set()
@@ -117,7 +117,7 @@ def test_a_connection_is_as_before(bench: Bench) -> None:
     """Afterwards, whether it was committed or rolled back, statements of the same connection are committed at once."""
     for seconds in (5, 0):
         try:
-            with bench.engine.effects(seconds):
+            with bench.engine.task_transaction(seconds):
                 time.sleep(0.05)
                 write(bench)
         except TaskTimeout:

@@ -44,8 +44,8 @@ class WriteDeadline(Deadline):
 
 
 @contextmanager
-def effects(connection: BaseDatabaseWrapper, seconds: float, first: Callable[[], None]) -> Iterator[None]:
-    """Hold a transaction of Django's for the block; see Engine.effects."""
+def task_transaction(connection: BaseDatabaseWrapper, seconds: float, first: Callable[[], None]) -> Iterator[None]:
+    """Hold a transaction of Django's for the block; see Engine.task_transaction."""
     with ExitStack() as stack:
         begin = transaction.atomic(using=connection.alias, durable=True)
         if connection.in_atomic_block:  # of a TestCase, or Django raises RuntimeError
