@@ -27,9 +27,8 @@ class RowLocks:
         """Renew, but wait for no row; return the keys of those no longer held, and the jobs whose rows are locked."""
         return self.renew(jobs, now, afresh=afresh), []
 
-    def renew_in_line(self, job: HeldJob, now: int, seconds: float) -> None:
-        """Renew one row, and wait for ``seconds`` at the most in the line of those who want it; else raise."""
-        self.renew([job], now)
+    def wait_in_line(self, job: HeldJob, seconds: float) -> None:
+        """Lock a row, in a transaction; wait for ``seconds`` at the most in the line of those who want it, or raise."""
 
     def lock_queue(self, queue_name: str) -> None:
         """Where several write at once: let no other transaction that calls this go on before this one ends."""

@@ -73,11 +73,12 @@ class Judge:
         if (key := row.rate_key) is None:
             return None
         name, line = of_rate_key(key), self._known.booked.get(key)
-        state, last = verdict.rates.get(name) or self._known.rates.get(name), self._last.get(key, line and line[0])
-        if not (rate := self._limits.rate_of(limit, key, state)):
+        known, last = self._known.rates.get(name), self._last.get(key, line and line[0])
+        if not (rate := self._limits.rate_of(limit, key, known)):
             return None
+        state = verdict.rates.get(name, known)
         next_at, interval = state or (now, rate.interval)
-        if next_at > now and not line:  # what a clock that was ahead has made of a line is set right by the look
+        if state is known and not line:  # what a clock that was ahead has made of a line is set right by the look
             next_at = min(next_at, rate.latest(now))
         earliest = rate.allowed_at(next_at)
         moved, stale = row.moved_from is not None, interval != rate.interval

@@ -24,6 +24,7 @@ class Leases:
         self.engine, self.worker_id, self.backend, self.in_flight = engine, worker_id, backend, in_flight
         self.renew_at = NEVER  # monotonic: a wall clock that steps must not delay it
         self.renew_by = NEVER  # monotonic: when another thread or process is to renew them, if this loop cannot
+        self.locked = False  # the last renewal has passed over locked rows: another thread is to stand in their line
         self.gaps = GapWatch()
         self._ends_at = NEVER  # monotonic: when the first of the leases ends
 
@@ -75,8 +76,7 @@ class Leases:
         shortest = min((job.lease_us / SECOND for job in kept), default=NEVER)
         parts = (RENEWED_AFTER, RENEWED_BY, 1)
         self.renew_at, self.renew_by, self._ends_at = (began + part * shortest for part in parts)
-        if locked:
-            self.renew_by = began
+        self.locked = bool(locked)
 
     def renew_late(self) -> None:
         """Renew at the end of a transaction in which that has become due; the next turn does it for good.

@@ -5,9 +5,9 @@ wait for it. Its other jobs have nothing to do with that.
 """
 
 import logging
-import random
 import time
 from contextlib import suppress
+from itertools import count
 from threading import Event, Thread
 
 from django.db import OperationalError
@@ -16,7 +16,7 @@ from ..core.backoff import trouble_pause
 from ..core.clock import SECOND
 from ..core.grace import RENEWED_AFTER
 from ..core.job import HeldJob
-from ..engines import Engine, new_engine
+from ..engines import Engine, Trouble, new_engine
 from .leases import Leases
 
 logger = logging.getLogger("django_vtqueue")
@@ -31,34 +31,44 @@ class Renewals:
     def __init__(self, alias: str) -> None:
         self.alias = alias
         self._locked: list[HeldJob] = []
+        self._stopped = Event()
         self._line: Thread | None = None
 
     def renew(self, engine: Engine, jobs: list[HeldJob]) -> None:
         """Renew the leases of jobs; wait for no row."""
         with engine.transaction():
             _, self._locked = engine.renew_unlocked(jobs, engine.now())
-        if self._locked and not (self._line and self._line.is_alive()):
+        if self._locked and not self._stopped.is_set() and not (self._line and self._line.is_alive()):
             self._line = Thread(target=self._stand_in_line, name="vtworker-line", daemon=True)
             self._line.start()
 
     def stop(self) -> None:
         """Wait for no other row than the present one."""
-        self._locked = []
+        self._stopped.set()
 
     def _stand_in_line(self) -> None:
-        """Wait for one locked row after the other, for a lease at the most; then renew all that are free by now.
+        """Wait for the locked rows by turns, and when one is free renew all that are.
 
         To stand in the line is what helps against transactions that lock a row one after the other, and never leave it
-        free. While it waits it holds no lock itself, so that nobody can wait for it.
+        free. While it waits it holds no other row, so it can be a part of no deadlock.
         """
         engine = new_engine(self.alias, traced=False)
+        turns = count()
         with suppress(Exception), engine.without_lock_waits(pooled=False):  # the next renewal begins anew
-            while locked := self._locked:
-                job = random.choice(locked)
-                with suppress(OperationalError):
-                    engine.renew_in_line(job, engine.now(), job.lease_us / SECOND)
-                with engine.transaction():
-                    _, self._locked = engine.renew_unlocked(locked, engine.now())
+            while (locked := self._locked) and not self._stopped.is_set():
+                shortest = min(job.lease_us for job in locked) / SECOND
+                try:
+                    with engine.transaction():
+                        engine.wait_in_line(locked[next(turns) % len(locked)], shortest / min(len(locked), 3))
+                        if self._stopped.is_set():
+                            return
+                        _, left = engine.renew_unlocked(locked, engine.now())
+                except OperationalError as error:
+                    if engine.trouble(error) is not Trouble.BUSY:
+                        return
+                else:
+                    if self._locked is locked:  # else there are others by now
+                        self._locked = left
 
 
 class RenewalThread:
@@ -85,13 +95,15 @@ class RenewalThread:
         with engine.without_lock_waits(pooled=False):
             while not self._stopped.wait(LOOK):
                 if not self.late():
+                    self._failures = 0
                     engine.disconnect()
                 elif jobs := self.due():
                     self._renew(engine, jobs)
 
     def late(self) -> bool:
         """Return whether the loop is late: not by so much that it hangs, for then others shall have its jobs."""
-        return 0 <= time.monotonic() - self.leases.renew_by < HANGS
+        late = time.monotonic() - self.leases.renew_by
+        return late < HANGS and (late >= 0 or self.leases.locked)
 
     def due(self) -> list[HeldJob]:
         """Return the jobs whose leases are to be renewed now: all of them, when it is time for the shortest lease."""

@@ -254,6 +254,7 @@ class Supervisor:
     def forget(self, child: ChildProcess) -> None:
         """Forget a child that has ended; if it did not do so by itself, have the others settle what it held."""
         self._children.remove(child)
+        child.renewals.stop()
         state, code = child.state, child.process.returncode
         self._ended_jobs += state.ended
         self.engine.longest_hold = max(self.engine.longest_hold, state.longest_hold)

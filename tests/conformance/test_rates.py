@@ -66,6 +66,16 @@ def test_burst(limited: Limited) -> None:
     assert names(limited.claim(10)) == "g h i"
 
 
+def test_a_burst_beside_a_task_without_one(limited: Limited) -> None:
+    """Tasks that share a key: what starts in a claim counts for all that it judges, and no job is moved twice."""
+    publish(limited, "app.burst", "x", "y")
+    publish(limited, "app.second", "a", "b", "c")
+    assert names(limited.claim()) == "x y"
+    assert moments(limited) == [2, 3, 4]
+    for now, expected in [(1, ""), (2, "a"), (3, "b"), (4, "c")]:
+        assert names(limited.claim(now)) == expected
+
+
 def test_late_jobs_do_not_start_together(limited: Limited) -> None:
     """Nothing ran for a while: of the jobs whose moments have passed one starts, the others get new ones, once each."""
     publish(limited, "app.second", *"abcdef")

@@ -60,8 +60,8 @@ def test_a_wait_in_the_line_has_an_end(engine: Engine) -> None:
     [job] = claim(engine, Limits(parse({})), "w", 1)
     with locked(engine, job.id):
         began = time.monotonic()
-        with pytest.raises(OperationalError) as caught:
-            engine.renew_in_line(job, at(10), 4 * SHORT)
+        with pytest.raises(OperationalError) as caught, engine.transaction():
+            engine.wait_in_line(job, 4 * SHORT)
         assert time.monotonic() - began >= 4 * SHORT
         assert engine.trouble(caught.value) is Trouble.BUSY
     with connections[engine.alias].cursor() as cursor:
@@ -90,7 +90,9 @@ def test_a_renewal_stands_in_the_line(engine: Engine) -> None:
     with ThreadPoolExecutor(3) as pool:
         lockers = [pool.submit(lock_again_and_again) for _ in range(3)]
         try:
-            engine.renew_in_line(job, at(10), PATIENCE)
+            with engine.transaction():
+                engine.wait_in_line(job, PATIENCE)
+                assert engine.renew_unlocked([job], at(10)) == (set(), [])
         finally:
             over.set()
     assert [locker.result() for locker in lockers] == [None] * 3

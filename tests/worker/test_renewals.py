@@ -22,5 +22,5 @@ def test_a_loop_that_holds_nothing_is_not_late() -> None:
 
 def thread(renew_by: float) -> RenewalThread:
     leases = Leases.__new__(Leases)
-    leases.renew_by = renew_by
+    leases.renew_by, leases.locked = renew_by, False
     return RenewalThread("default", leases)

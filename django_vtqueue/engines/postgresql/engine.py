@@ -144,10 +144,9 @@ class PostgreSQLEngine(
         lost = self._keys(sql.NOT_HELD, held) if len(renewed) < len(jobs) else set()
         return lost, [job for job in jobs if job.key not in renewed and job.key not in lost]
 
-    def renew_in_line(self, job: HeldJob, now: int, seconds: float) -> None:
-        with self.transaction():
-            self._rows(sql.WAIT_IN_LINE, {"milliseconds": str(max(round(seconds * 1000), 1))})
-            self.renew([job], now)
+    def wait_in_line(self, job: HeldJob, seconds: float) -> None:
+        self._rows(sql.LOCK_TIMEOUT, {"milliseconds": str(max(round(seconds * 1000), 1))})
+        self._rows(sql.WAIT_IN_LINE, {"id": job.id})
 
     def extend(self, job: HeldJob, now: int, until: int, *, lengthen: bool = False) -> bool:
         return bool(self._run(sql.EXTEND, {**guard(job), "now": now, "until": until, "lengthen": lengthen}))

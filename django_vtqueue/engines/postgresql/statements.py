@@ -153,7 +153,8 @@ WITH unlocked AS MATERIALIZED (
 ){RENEW.replace(" WHERE ", ", unlocked WHERE unlocked.id = job.id AND ")}
 RETURNING {hexed("job.id")}, job.claims"""
 
-WAIT_IN_LINE = "SELECT set_config('lock_timeout', %(milliseconds)s, true)"
+LOCK_TIMEOUT = "SELECT set_config('lock_timeout', %(milliseconds)s, true)"
+WAIT_IN_LINE = "SELECT 1 FROM vtqueue_job WHERE id = %(id)s FOR NO KEY UPDATE"
 
 NOT_HELD = f"""
 SELECT {hexed("mine.id")}, mine.claims FROM {HELD.mine}
