@@ -124,11 +124,9 @@ def put(tables: Tables, alias: str) -> tuple[Tables, Refusals]:
 
 def unnumbered(tables: Tables) -> Tables:
     """Return rows without the numbers that each database gives by itself."""
-    numbered = {name for name in tables if isinstance(MODELS[name]._meta.pk, models.AutoField)}
+    numbers = {name: key_of(MODELS[name]) for name in tables if isinstance(MODELS[name]._meta.pk, models.AutoField)}
     return {
-        name: [{column: row[column] for column in row if column != key_of(MODELS[name])} for row in rows]
-        if name in numbered
-        else rows
+        name: [{column: value for column, value in row.items() if column != numbers.get(name)} for row in rows]
         for name, rows in tables.items()
     }
 

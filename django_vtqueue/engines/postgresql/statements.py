@@ -150,7 +150,11 @@ FROM {HELD.mine} WHERE {GUARD}"""
 RENEW_UNLOCKED = f"""
 WITH unlocked AS MATERIALIZED (
     SELECT id FROM vtqueue_job WHERE id = ANY(%(ids)s::uuid[]) FOR NO KEY UPDATE SKIP LOCKED
-){RENEW.replace(" WHERE ", ", unlocked WHERE unlocked.id = job.id AND ")}
+)
+UPDATE vtqueue_job AS job
+SET lease_until = CASE WHEN %(afresh)s THEN %(now)s + job.lease_us
+    ELSE greatest(job.lease_until, %(now)s + job.lease_us) END
+FROM {HELD.mine}, unlocked WHERE unlocked.id = job.id AND {GUARD}
 RETURNING {hexed("job.id")}, job.claims"""
 
 LOCK_TIMEOUT = "SELECT set_config('lock_timeout', %(milliseconds)s, true)"
