@@ -7,13 +7,16 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.models import ADDITION, LogEntry
+from django.core.exceptions import ValidationError
 from django.http import HttpResponse
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
 from django_vtqueue import Queue, TaskContext, task
+from django_vtqueue.admin.fields import check_call
 from django_vtqueue.core import clock
+from django_vtqueue.core.masks import Mask
 from django_vtqueue.models import Job
 from django_vtqueue.tasks.compat import task_enqueued
 from tests.pending import run_pending
@@ -32,6 +35,10 @@ ENQUEUE = reverse("admin:vtqueue_job_enqueue")
 
 @task(takes_context=True, queue_name="mail", priority=3)
 def with_context(context: TaskContext, user: str) -> None: ...
+
+
+@task(takes_context=True)
+def with_any_options(context: TaskContext, **options: Any) -> None: ...
 
 
 def sent(client: Client, arguments: Any = "[1, 2]", task_path: str = ADD, **more: Any) -> HttpResponse:
@@ -119,6 +126,13 @@ def test_what_is_wrong(admin_client: Client, values: dict[str, str], reason: str
     assert signature in told
     assert not Job.objects.exists()
     assert not LogEntry.objects.exists()
+
+
+def test_the_context_is_not_given() -> None:
+    """A form refuses its name as enqueue does, also where the task takes any other: a schedule would never run."""
+    with pytest.raises(ValidationError, match="'context' is what the worker passes"):
+        check_call(with_any_options, [], {"context": 1}, Mask(()))
+    check_call(with_any_options, [], {"other": 1}, Mask(()))
 
 
 def test_the_settings_decide(admin_client: Client, settings: Any) -> None:
