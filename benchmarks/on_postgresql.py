@@ -1,5 +1,7 @@
 """What is measured on PostgreSQL: enqueueing, draining and claiming, beside plain psycopg on the same table."""
 
+import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -8,7 +10,7 @@ from typing import Any
 
 import psycopg
 from django.conf import settings
-from django.db import transaction
+from django.db import connections, transaction
 
 from django_vtqueue import enqueue_many
 from django_vtqueue.core.ids import new_id
@@ -20,6 +22,7 @@ from .figures import percentile, show
 from .processes import workers
 from .tools import tasks, wait_until
 
+KEPT = ("ENGINE", "NAME", "USER", "PASSWORD", "HOST", "PORT", "OPTIONS")  # of the settings of the database
 DAY = 86_400_000_000  # microseconds
 KINDS = {  # worker, state, priority, queue, due_at, finished_at, moved_from, concurrency_key of row n
     "scheduled, higher priority": f"'', 'READY', 50, 'default', {{now}} + {DAY} + n, NULL, NULL, NULL",
@@ -70,12 +73,24 @@ def now() -> int:
     return time.time_ns() // 1000
 
 
+def connect_with(options: dict[str, Any]) -> None:
+    """Have this process, and the workers that it starts, connect with these OPTIONS of Django."""
+    connections.close_all()
+    database = settings.DATABASES["default"]
+    database["OPTIONS"] = options
+    os.environ["VTQUEUE_BENCH_DATABASE"] = json.dumps({name: database[name] for name in KEPT})
+    del connections["default"]
+
+
 @contextmanager
 def raw() -> Iterator[psycopg.Connection[Any]]:
-    """Give a connection without Django, that binds parameters as Django's do."""
+    """Give a connection without Django, that binds parameters, and prepares statements, as Django's do."""
     database = settings.DATABASES["default"]
     place = {"host": database["HOST"], "user": database["USER"], "dbname": database["NAME"]}
-    with closing(psycopg.connect(**place, autocommit=True, cursor_factory=psycopg.ClientCursor)) as connection:
+    bound, prepared = (database["OPTIONS"].get(name) for name in ("server_side_binding", "prepare_threshold"))
+    cursor = psycopg.Cursor if bound else psycopg.ClientCursor
+    with closing(psycopg.connect(**place, autocommit=True, cursor_factory=cursor)) as connection:
+        connection.prepare_threshold = prepared
         yield connection
 
 
@@ -148,7 +163,7 @@ def drain(jobs: int, count: int = 1) -> tuple[float, float]:
     return jobs / seconds, min(shares) * count / jobs if len(shares) == count else 0.0
 
 
-def ours(jobs: int, repeats: int, durable: str) -> dict[str, float]:
+def ours(jobs: int, repeats: int, how: str) -> dict[str, float]:
     """Measure the queue beside raw statements, by turns; return it as a rival is."""
     found: dict[str, list[float]] = {name: [] for name in ("one", "raw one", "many", "raw many", "drain", "raw drain")}
     for _ in range(repeats):
@@ -161,13 +176,13 @@ def ours(jobs: int, repeats: int, durable: str) -> dict[str, float]:
         found["raw drain"].append(pairs(jobs, 100))
         found["drain"].append(drain(jobs)[0])
     middle = {name: median(values) for name, values in found.items()}
-    show(f"{durable}: enqueue, p50 (raw: INSERT)", middle["one"], "ms", middle["raw one"])
+    show(f"{how}: enqueue, p50 (raw: INSERT)", middle["one"], "ms", middle["raw one"])
     show(
-        f"{durable}: enqueue, p99 (raw: INSERT)",
+        f"{how}: enqueue, p99 (raw: INSERT)",
         *(percentile(found["one"], 99), "ms", percentile(found["raw one"], 99)),
     )
-    show(f"{durable}: enqueue_many (raw: COPY)", middle["many"], "/s", middle["raw many"])
-    show(f"{durable}: drain (raw: 100 acks and claims at once)", middle["drain"], "/s", middle["raw drain"])
+    show(f"{how}: enqueue_many (raw: COPY)", middle["many"], "/s", middle["raw many"])
+    show(f"{how}: drain (raw: 100 acks and claims at once)", middle["drain"], "/s", middle["raw drain"])
     return middle
 
 

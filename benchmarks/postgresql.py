@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from tests import postgresql
 
@@ -16,6 +17,8 @@ from . import rivals
 from .figures import arguments, heading, show
 
 NAME, RIVAL = "postgres", "rival"  # databases: of the queue, and of another one
+# Of Django's options: none, and those by which statements are prepared, as psycopg does by itself for other queues.
+WAYS: dict[str, dict[str, Any]] = {"": {}, ", prepared": {"server_side_binding": True, "prepare_threshold": 5}}
 
 
 def main() -> None:
@@ -40,15 +43,18 @@ def main() -> None:
             python = environment(FOLDER / "rivals") if given.rivals else ""
             for durable in ("on", "off"):
                 connection.execute(f"ALTER DATABASE {NAME} SET synchronous_commit = {durable}")
-                connections.close_all()
-                found = on_postgresql.ours(given.jobs, given.repeats, durable)
+                found = {}
+                for way, options in WAYS.items():
+                    on_postgresql.connect_with(options)
+                    found[durable + way] = on_postgresql.ours(given.jobs, given.repeats, durable + way)
                 for name in rivals.RIVALS if given.rivals else ():
                     connection.execute(f"DROP DATABASE IF EXISTS {RIVAL} WITH (FORCE)")
                     connection.execute(f"CREATE DATABASE {RIVAL}")
                     connection.execute(f"ALTER DATABASE {RIVAL} SET synchronous_commit = {durable}")
-                    compare(
-                        name, found, rivals.measure(python, name, {**settings, "NAME": RIVAL}, given.rivals), durable
-                    )
+                    theirs = rivals.measure(python, name, {**settings, "NAME": RIVAL}, given.rivals)
+                    for how, own in found.items():
+                        compare(name, own, theirs, how)
+        on_postgresql.connect_with({})
         on_postgresql.others(given.others)
         if given.crowd:
             on_postgresql.crowd(given.crowd)
@@ -63,12 +69,12 @@ def environment(folder: Path) -> str:
     return python
 
 
-def compare(name: str, found: dict[str, float], theirs: dict[str, float], durable: str) -> None:
+def compare(name: str, found: dict[str, float], theirs: dict[str, float], how: str) -> None:
     """Show what the queue is to a rival."""
-    show(f"{durable}: enqueue, p50 (raw: {name})", found["one"], "ms", theirs["one"])
+    show(f"{how}: enqueue, p50 (raw: {name})", found["one"], "ms", theirs["one"])
     if "many" in theirs:
-        show(f"{durable}: many at once (raw: {name})", found["many"], "/s", theirs["many"])
-    show(f"{durable}: drain (raw: {name})", found["drain"], "/s", theirs["drain"])
+        show(f"{how}: many at once (raw: {name})", found["many"], "/s", theirs["many"])
+    show(f"{how}: drain (raw: {name})", found["drain"], "/s", theirs["drain"])
 
 
 if __name__ == "__main__":

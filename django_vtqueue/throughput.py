@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from django.db.models import BigIntegerField, BinaryField, ExpressionWrapper, F, QuerySet, Sum
+from django.db.models import BigIntegerField, BinaryField, ExpressionWrapper, F, QuerySet, Sum, Value
 from django.db.models.functions import Cast
 
 from .core.clock import SECOND
@@ -173,7 +173,8 @@ def counted(model: type[Tallied], database: str, first: int, last: int) -> Query
 
 def part_of(moment: str, first: int, width: int) -> ExpressionWrapper:
     """Return in which of the parts of a time that begins at ``first`` a moment is; all in microseconds."""
-    return ExpressionWrapper((F(moment) - first) / width, output_field=BigIntegerField())
+    begin, length = (Value(number, BigIntegerField()) for number in (first, width))  # a bound integer has 32 bits else
+    return ExpressionWrapper((F(moment) - begin) / length, output_field=BigIntegerField())
 
 
 def times(rows: QuerySet[Any], key: Any, most: int | None = None) -> dict[Any, tuple[Percentiles, ...]]:

@@ -1,5 +1,6 @@
 """A PostgreSQL server of the tests' own, in a temporary folder; it goes with them."""
 
+import json
 import os
 import shutil
 import signal
@@ -78,7 +79,7 @@ class Server:
         return int((self.folder / "data/postmaster.pid").read_text().split("\n")[0])
 
     def settings(self, name: str = "postgres") -> dict[str, Any]:
-        """Return what a project's DATABASES say of one of its databases."""
+        """Return what a project's DATABASES say of one of its databases, with OPTIONS of VTQUEUE_POSTGRESQL_OPTIONS."""
         return {
             "ENGINE": "django.db.backends.postgresql",
             "NAME": name,
@@ -86,7 +87,7 @@ class Server:
             "PASSWORD": "",
             "HOST": str(self.folder),
             "PORT": "",
-            "OPTIONS": {},
+            "OPTIONS": json.loads(os.environ.get("VTQUEUE_POSTGRESQL_OPTIONS", "{}")),
         }
 
     def create(self, *options: str) -> None:
@@ -150,7 +151,7 @@ def pooled(server: Server, size: int) -> Iterator[dict[str, Any]]:
     pooler = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=_usual_signals)
     try:
         wait_until(lambda: (server.folder / ".s.PGSQL.6432").exists() or pooler.poll() is not None)
-        yield {**server.settings(), "PORT": "6432", "DISABLE_SERVER_SIDE_CURSORS": True}
+        yield {**server.settings(), "PORT": "6432", "OPTIONS": {}, "DISABLE_SERVER_SIDE_CURSORS": True}
     finally:
         pooler.kill()
         pooler.wait()

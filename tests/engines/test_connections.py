@@ -13,6 +13,7 @@ from django.core.management import call_command
 from django.db import connections
 from pytest_django import DjangoDbBlocker
 
+from django_vtqueue import throughput
 from django_vtqueue.models import Job
 from tests.conftest import reached
 from tests.waiting import wait_until
@@ -37,6 +38,7 @@ SERIALIZABLE = {"isolation_level": 4, "options": "-c default_transaction_isolati
 WAYS: dict[str, tuple[dict[str, Any], str]] = {
     "a pool, SERIALIZABLE": ({"OPTIONS": {"pool": {"min_size": 1, "max_size": 2}, **SERIALIZABLE}}, ""),
     "a schema, CONN_MAX_AGE=None": ({"OPTIONS": {"options": "-c search_path=jobs"}, "CONN_MAX_AGE": None}, ""),
+    "prepared statements": ({"OPTIONS": {"server_side_binding": True, "prepare_threshold": 1}}, ""),
     "a replica, REPEATABLE READ": ({"OPTIONS": {"isolation_level": 3}}, REPLICA),
 }
 
@@ -55,7 +57,10 @@ def test_two_workers_and_a_kill(
     django_db_blocker: DjangoDbBlocker,
     way: str,
 ) -> None:
-    """Of two workers one is killed: all jobs end, also those that it held, and no more than two of a key at once."""
+    """Of two workers one is killed: all jobs end, also those that it held, and no more than two of a key at once.
+
+    What the other one has counted is read.
+    """
     options, settings = WAYS[way]
     database = {**migrated, **options}
     with connections[postgresql_database].cursor() as cursor:
@@ -76,5 +81,7 @@ def test_two_workers_and_a_kill(
             killed.signal(signal.SIGKILL)
             wait_until(lambda: jobs.filter(state="SUCCESSFUL").count() == JOBS or other.ended())
             assert other.terminate() == 0, other.log
+        [flow] = throughput.read(alias).values()
+        assert 0 < sum(flow.succeeded) <= JOBS
         assert project.most_at_once() == 2
         assert "Traceback" not in killed.log + other.log

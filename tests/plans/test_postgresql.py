@@ -35,7 +35,7 @@ def full(server: Server, django_db_blocker: DjangoDbBlocker) -> Iterator[Table]:
     with django_db_blocker.unblock():
         with reached(server.settings()) as alias, connections[alias].cursor() as cursor:
             cursor.execute(f"CREATE DATABASE {NAME} TEMPLATE template0")
-        with reached(server.settings(NAME)) as alias:
+        with reached({**server.settings(NAME), "OPTIONS": {}}) as alias:
             call_command("migrate", database=alias, verbosity=0)
             table = Table(alias)
             table.fill()
