@@ -1,7 +1,6 @@
 """Lists of any length: a page is read by key, looks at so many rows at the most, and says how far it has looked."""
 
 import json
-import re
 from collections.abc import Callable
 from functools import cached_property
 from hashlib import blake2b
@@ -15,7 +14,7 @@ from django.utils.translation import get_language, gettext_lazy
 
 from ..core import clock
 from ..core.humanize import local, time_of
-from ..core.ids import instant_of, parse_id
+from ..core.ids import digits_in, instant_of, parse_id
 from ..core.masks import Mask
 from ..core.names import is_reserved
 from ..engines import database_now, engine_for
@@ -25,7 +24,6 @@ from ..tasks.signatures import mask_of
 from . import display
 from .base import LeanChangeList
 from .filters import Filter
-from .job_base import DIGITS
 
 LOOKED_AT = 20_000  # rows for one page
 LOOKED_INTO = 10_000  # rows for one page if their payloads are searched
@@ -80,7 +78,8 @@ class KeyedList(LeanChangeList):
         rows = self.queryset.annotate(payload_size=Length(TEXT), short_payload=Case(short, output_field=TextField()))
         if row_id := parse_id(text):
             return Page([row for row in rows.filter(pk=row_id) if not is_reserved(row.queue_name)])
-        if re.fullmatch(DIGITS, text) and not self.after and (found := ending(rows, text, self.list_per_page)):
+        digits = digits_in(text)
+        if digits and not self.after and (found := ending(rows, digits, self.list_per_page)):
             return Page([row for row in found if not is_reserved(row.queue_name)])
         return self.look(rows)
 
