@@ -227,6 +227,10 @@ class Engine(Portable, RowLocks, Overflow, Limiting, DurableSteps, ABC):
         """Return rows by handle, as they are now."""
 
     @abstractmethod
+    def held_by(self, worker_id: str) -> list[HeldJob]:
+        """Return what a worker holds: rows, and copies of rows, each of these under its own claim."""
+
+    @abstractmethod
     def extend(self, job: HeldJob, now: int, until: int, *, lengthen: bool = False) -> bool:
         """Hide one held row until an instant (with ``lengthen``: at least until then); keep its visibility timeout.
 
