@@ -12,12 +12,11 @@ from ...core import history, states
 from ...core.clock import SECOND
 from ...core.ids import first_id
 from ...core.job import ClaimKey, Handle, HeldJob, NewJobs, Progress, StoredJob
-from ...core.names import is_reserved
 from ..base import Engine, Trouble
 from ..portable import SLICE
-from . import clock_steps, due
+from . import clock_steps
 from . import statements as sql
-from .claiming import PostgreSQLClaiming
+from .due import PostgreSQLClaiming
 from .limits import OF_QUEUE, PostgreSQLLimits
 from .listening import PostgreSQLListening
 from .overflow import PostgreSQLOverflow
@@ -107,10 +106,6 @@ class PostgreSQLEngine(
 
     def pauses(self) -> dict[str, int | None]:
         return dict(self._rows(sql.PAUSES))
-
-    def queue_names(self, limit: int | None = None) -> list[str]:
-        # Sorted here: the database may have another order of letters.
-        return sorted(name for (name,) in self._rows(due.QUEUE_NAMES) if not is_reserved(name))[:limit]
 
     def show(self, handles: Sequence[Handle]) -> None:
         self._run(sql.SHOW, {"ids": list(handles)})

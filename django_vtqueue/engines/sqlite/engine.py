@@ -13,14 +13,14 @@ from django.db.models.expressions import RawSQL
 
 from ...core import history, states
 from ...core.clock import SECOND
-from ...core.grace import GRACE, REST, GracePeriod
 from ...core.ids import first_id
-from ...core.job import ClaimKey, Due, Ended, Handle, HeldJob, NewJobs, Progress, Scope, StoredJob
+from ...core.job import ClaimKey, Handle, HeldJob, NewJobs, Progress, StoredJob
 from ..base import Engine
 from ..portable import SLICE
-from . import clock_steps, due
+from . import clock_steps
 from . import statements as sql
 from .connection import all_rows
+from .due import SQLiteClaiming
 from .file import outdated
 from .limits import SQLiteLimits
 from .lock import always
@@ -58,7 +58,7 @@ def _options(new: NewJobs) -> dict[str, Any]:
     return options
 
 
-class SQLiteEngine(SQLiteSettling, SQLiteOverflow, SQLiteLimits, SQLiteSteps, Engine):
+class SQLiteEngine(SQLiteClaiming, SQLiteSettling, SQLiteOverflow, SQLiteLimits, SQLiteSteps, Engine):
     """See Engine."""
 
     outdated = staticmethod(outdated)
@@ -115,42 +115,8 @@ class SQLiteEngine(SQLiteSettling, SQLiteOverflow, SQLiteLimits, SQLiteSteps, En
     def pauses(self) -> dict[str, int | None]:
         return dict(self._rows(sql.PAUSES, {}))
 
-    def queue_names(self, limit: int | None = None) -> list[str]:
-        rows = self._rows(due.QUEUE_NAMES, {"limit": -1 if limit is None else limit})
-        return sorted({name for (name,) in rows})[:limit]
-
-    def first_due(self, scope: Scope) -> int | None:
-        values = due.given(scope)
-        due_at = None
-        if scope.jobs_left != 0:
-            due_at = self._value(due.EARLIEST_ALL if scope.queues is None else due.EARLIEST_NAMED, values)
-        if due_at is not None:
-            due_at = max(due_at, scope.not_before)
-        expiry = self._value(due.FIRST_LEASE_END, {**values, "grace": GRACE})
-        return min((instant for instant in (due_at, expiry) if instant is not None), default=None)
-
-    def ended(
-        self, scope: Scope, limit: int, now: int, grace_period: GracePeriod, *, overflow: bool = False
-    ) -> list[Ended]:
-        given = {**due.given(scope), **grace_period._asdict(), "overflow": int(overflow)}
-        values = {**given, "rest": REST, "now": now, "limit": limit}
-        return [Ended(*row) for row in self._list(due.ENDED_LEASES, values)]
-
     def show(self, handles: Sequence[Handle]) -> None:
         self._run(sql.SHOW, {"rowids": json.dumps(handles)})
-
-    def due(self, scope: Scope, limit: int, now: int, *, named: bool = False) -> list[Due]:
-        values = {**due.given(scope), "now": now, "limit": limit, "named": int(named)}
-        if scope.queues is None:
-            found = self._list(due.DUE_ALL, values)
-        elif len(scope.queues) == 1:
-            found = self._list(due.DUE_OF_ONE, {**values, "name": scope.queues[0]})
-        else:
-            found = self._list(due.DUE_NAMED, values)
-        return [Due(*row) for row in found]
-
-    def overdue(self, limit: int, now: int) -> list[Due]:
-        return [Due(*row) for row in self._list(due.OVERDUE, {"now": now, "limit": limit, "named": 0})]
 
     def lease(
         self, handles: Sequence[Handle], worker_id: str, now: int, lease_us: int | None, attempts: int = 1
