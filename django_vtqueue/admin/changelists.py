@@ -18,7 +18,7 @@ from ..core.ids import digits_in, instant_of, parse_id
 from ..core.masks import Mask
 from ..core.names import is_reserved
 from ..engines import database_now, engine_for
-from ..inspection.keyset import TEXT, ListQuery, Page, RowKey, count_jobs, ending, list_jobs, list_letters
+from ..inspection.lists import TEXT, ListQuery, Page, RowKey, count_jobs, ending, list_jobs, list_letters
 from ..inspection.waiting import count_children
 from ..tasks.signatures import mask_of
 from . import display

@@ -20,7 +20,7 @@ from ..core import clock, history, states
 from ..core.humanize import duration, time_of
 from ..core.ids import digits_in, parse_id
 from ..engines import database_now
-from ..inspection.keyset import ending
+from ..inspection.lists import ending
 from ..inspection.trees import find, has_tree
 from ..inspection.why import why
 from ..models import DeadLetter, Job, JobOrLetter

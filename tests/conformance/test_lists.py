@@ -9,8 +9,8 @@ import pytest
 
 from django_vtqueue.core.clock import LAST, from_instant
 from django_vtqueue.core.ids import digits_in, id_end
-from django_vtqueue.inspection import keyset
-from django_vtqueue.inspection.keyset import ListQuery, Page, ending, list_jobs, list_letters, waiting_parts
+from django_vtqueue.inspection import lists
+from django_vtqueue.inspection.lists import ListQuery, Page, ending, list_jobs, list_letters, waiting_parts
 from django_vtqueue.models import Job
 from django_vtqueue.queue.lookup import ids_of
 from tests.fake_clock import at
@@ -78,7 +78,7 @@ def test_what_is_published_while_a_page_is_read(bench: Bench, monkeypatch: pytes
                 bench.publish("a", "b", priority=5)
             yield part
 
-    monkeypatch.setattr(keyset, "waiting_parts", parts)
+    monkeypatch.setattr(lists, "waiting_parts", parts)
     query = ListQuery(word="due", text="nothing has this")
     page = list_jobs(bench.jobs, query, None, size=COUNT, limit=COUNT, now=at(100))
     assert page.rows == []

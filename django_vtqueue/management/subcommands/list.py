@@ -14,7 +14,7 @@ from ...core.clock import LAST, microseconds, to_instant
 from ...core.names import is_reserved
 from ...core.states import WORDS
 from ...engines import engine_for
-from ...inspection.keyset import ListQuery, Page, list_jobs, list_letters
+from ...inspection.lists import ListQuery, Page, list_jobs, list_letters
 from ...inspection.waiting import count_children, state_word, waiting_sentence
 from ...models import DeadLetter, Job
 from ...tasks.task import find_task, import_task_modules, loaded_tasks
