@@ -201,8 +201,8 @@ class Claims:
         if len(begin) < len(rows):
             later = [row.handle for row in rows if row.handle not in {*begin}]
             jobs |= self.engine.lease(later, worker_id, now, self.lease_us, attempts=0)
-        if self.overflow and (shared := [row.handle for row in rows if not self.begins_later(row.task_path)]):
-            self.engine.note_copies(shared, now, self.overflow)
+        if self.overflow and (with_copies := [row.handle for row in rows if not self.begins_later(row.task_path)]):
+            self.engine.note_copies(with_copies, now, self.overflow)
             return {}
         return jobs
 
@@ -215,7 +215,7 @@ class Claims:
         if rates:
             self.engine.set_rates(rates)
         if self.limits.shares:
-            self.limits.shares.served([row.queue_name for row in rows if row.queue_name])
+            self.limits.shares.note_served([row.queue_name for row in rows if row.queue_name])
 
     def _look_behind(self, found: Found, worker_id: str, now: int) -> tuple[Sequence[Due], list[Settlement], bool]:
         """Bury some of the first due rows that are overdue; return others, and the burials.

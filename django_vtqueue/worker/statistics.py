@@ -58,7 +58,7 @@ class Recorder:
         """Count what was executed and is stored."""
         counts: defaultdict[Name, Counts] = defaultdict(Counts)
         for outcome in outcomes:
-            if row := ended(counts, outcome.settlement):
+            if row := count_end(counts, outcome.settlement):
                 job = outcome.job
                 row.run_times[bucket_of(outcome.seconds * SECOND)] += 1
                 row.wait_times[bucket_of((job.started_at or 0) - job.due_at)] += 1
@@ -68,7 +68,7 @@ class Recorder:
         """Count attempts that ended without an outcome: with their worker, or with their lease."""
         counts: defaultdict[Name, Counts] = defaultdict(Counts)
         for settlement in settlements:
-            ended(counts, settlement)
+            count_end(counts, settlement)
         self._add(counts)
 
     def write(self) -> None:
@@ -144,7 +144,7 @@ class Recorder:
         return trouble is Trouble.BUSY
 
 
-def ended(counts: defaultdict[Name, Counts], settlement: Settlement) -> Counts | None:
+def count_end(counts: defaultdict[Name, Counts], settlement: Settlement) -> Counts | None:
     """Count the end of an attempt; return what it was added to. None: the job was released."""
     if settlement.uses_no_attempt:
         return None

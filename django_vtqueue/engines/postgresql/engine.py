@@ -32,7 +32,7 @@ class HandleField(UUIDField):
         return None if value is None else value.hex
 
 
-def _shared(new: NewJobs) -> dict[str, Any]:
+def _common(new: NewJobs) -> dict[str, Any]:
     """Return what all jobs that are published together have in common."""
     names = ("queue_name", "task_path", "priority", "max_attempts", "lease_us", "enqueued_at", "due_at", "start_by")
     return {name: getattr(new, name) for name in names}
@@ -56,7 +56,7 @@ class PostgreSQLEngine(
         self._lock(OF_QUEUE, [queue_name])
 
     def insert(self, new: NewJobs) -> bool:
-        values = _shared(new)
+        values = _common(new)
         if len(new.jobs) == 1:
             [(values["id"], values["payload"])] = new.jobs
             self._run(sql.INSERT, values)
@@ -76,7 +76,7 @@ class PostgreSQLEngine(
         places: Sequence[int] = range(len(rows))
         if new.unique_keys:  # all take keys in one order, else two of them may wait for each other
             places = sorted(places, key=lambda index: rows[index]["unique_key"] or "")
-        values = {**_shared(new), "unique_until": new.unique_until, "parent_id": new.parent_id, "replace": new.replace}
+        values = {**_common(new), "unique_until": new.unique_until, "parent_id": new.parent_id, "replace": new.replace}
         if len(rows) == 1 and self._is_stored_alone({"jobs": json.dumps(rows, ensure_ascii=False), **values}):
             return {}
         duplicates = {}

@@ -34,7 +34,7 @@ FIRST = 4  # rows that are read as one value, before it is known how large they 
 PIECE = 2_000_000  # characters of such a value, about
 
 
-def _shared(new: NewJobs) -> dict[str, Any]:
+def _common(new: NewJobs) -> dict[str, Any]:
     """Return what all jobs that are published together have in common."""
     return {
         "queue_name": new.queue_name,
@@ -64,7 +64,7 @@ class SQLiteEngine(SQLiteClaiming, SQLiteSettling, SQLiteOverflow, SQLiteLimits,
     outdated = staticmethod(outdated)
 
     def insert(self, new: NewJobs) -> bool:
-        connection, values = self._connected(), _shared(new)
+        connection, values = self._connected(), _common(new)
         if len(new.jobs) == 1:
             [(values["id"], values["payload"])] = new.jobs
             if new.start_by is None:
@@ -83,7 +83,7 @@ class SQLiteEngine(SQLiteClaiming, SQLiteSettling, SQLiteOverflow, SQLiteLimits,
 
     def _insert_one(self, new: NewJobs) -> dict[int, tuple[str, str]]:
         connection, options = self._connected(), _options(new)
-        values = _shared(new) | options
+        values = _common(new) | options
         [(values["id"], values["payload"])] = new.jobs
         if self._write(connection, sql.insert_with((*options,), sql.IF_UNIQUE), values):
             return {}
@@ -93,7 +93,7 @@ class SQLiteEngine(SQLiteClaiming, SQLiteSettling, SQLiteOverflow, SQLiteLimits,
 
     def _insert_many(self, new: NewJobs) -> dict[int, tuple[str, str]]:
         options = {"start_by": new.start_by, "unique_until": new.unique_until, "parent_id": new.parent_id}
-        values = {**_shared(new), **options, "replace": new.replace}
+        values = {**_common(new), **options, "replace": new.replace}
         none: list[str | None] = [None] * len(new.jobs)
         keys = (new.unique_keys or none, new.concurrency_keys or none, new.rate_keys or none)
         rows: list[Any] = [(job_id, *each, payload) for (job_id, payload), *each in zip(new.jobs, *keys, strict=True)]
