@@ -39,7 +39,7 @@ def none_later(task_path: str) -> bool:
 class Found:
     """What a claim may take: up to ``limit`` due rows, and directly behind them up to ``ahead`` fresh ones.
 
-    ``scopes``: those of the claim without paused queues; ``ended``: rows to be shown again; ``again``: jobs of
+    ``scopes``: those of the claim without paused queues; ``ended``: rows to become visible again; ``again``: jobs of
     which one more copy may run; ``rooms``: of the limited queues, once one of their rows was found. ``judge``: of
     ``due``, if limits matter there.
     """

@@ -157,7 +157,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], set[str]]] = {
     "names of queues": (due.QUEUE_NAMES, VALUES, {QUEUE, HIDDEN}),
     "depth": (sql.DEPTH, VALUES, {QUEUE}),
     "lease": (sql.LEASE, {**VALUES, "ids": [WAITING_ID]}, {KEY}),
-    "show": (sql.SHOW, VALUES, {KEY}),
+    "unhide": (sql.UNHIDE, VALUES, {KEY}),
     "read": (sql.READ, VALUES, {KEY}),
     "read and lock": (sql.READ_LOCKED, VALUES, {KEY}),
     "renew": (sql.RENEW, VALUES, {KEY}),

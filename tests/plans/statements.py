@@ -87,7 +87,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "event to an id": (steps.EVENT_TO_ID, {**EVENT, "id": "a" + "0" * 31}, [KEY]),
     "event to a key": (steps.EVENT_TO_KEY, {**EVENT, "queue_name": "q0", "unique_key": "k"}, [UNIQUE]),
     "wake parents": (steps.WAKE_PARENTS, {"ids": IDS, "now": at(0)}, [KEY, PARENT]),
-    "show": (sql.SHOW, {"rowids": f"[{MANY + 1}, {MANY + 2}]"}, [ROWID]),
+    "unhide": (sql.UNHIDE, {"rowids": f"[{MANY + 1}, {MANY + 2}]"}, [ROWID]),
     "not releasable": (settling.NOT_RELEASABLE, {"held": HELD}, [KEY]),
     "not settled": (settling.NOT_SETTLED, {"settlements": SETTLEMENTS}, [KEY]),
     "remove unkept": (settling.REMOVE_UNKEPT, {"ids": IDS}, [KEY]),

@@ -201,7 +201,7 @@ def walks(begin: From) -> Walks:
 
 SEARCH_FROM_FIRST, SEARCH_FROM_PLACES = walks(FROM_THE_FIRST), walks(FROM_PLACES)
 
-# Hidden rows that may be shown again, of the queues that have any: released rows, and rows whose lease has
+# Hidden rows that may become visible again, of the queues that have any: released rows, and rows whose lease has
 # ended, if the holder has had the time to renew it (see core/grace.py).
 GRACE = f"least(job.lease_us / {grace.GRACE_DIVISOR}, %(grace)s)"
 HIDDEN_OF_NAME = f"job.queue_name = name.value AND {OF_KIND}"

@@ -107,8 +107,8 @@ class PostgreSQLEngine(
     def pauses(self) -> dict[str, int | None]:
         return dict(self._rows(sql.PAUSES))
 
-    def show(self, handles: Sequence[Handle]) -> None:
-        self._run(sql.SHOW, {"ids": list(handles)})
+    def unhide(self, handles: Sequence[Handle]) -> None:
+        self._run(sql.UNHIDE, {"ids": list(handles)})
 
     def lease(
         self, handles: Sequence[Handle], worker_id: str, now: int, lease_us: int | None, attempts: int = 1

@@ -158,7 +158,7 @@ SELECT min((
     )) FROM level WHERE level.priority IS NOT NULL
 )) FROM json_each(:names) AS name"""
 
-# Hidden rows that may be shown again, of the queues that have any: released rows, and rows whose lease has
+# Hidden rows that may become visible again, of the queues that have any: released rows, and rows whose lease has
 # ended, if the holder has had the time to renew it (see core/grace.py).
 NAME_HINT = LEVEL_HINT.replace("level.priority", "name.value")
 GRACE = f"min(job.lease_us / {grace.GRACE_DIVISOR}, :grace)"

@@ -115,8 +115,8 @@ class SQLiteEngine(SQLiteClaiming, SQLiteSettling, SQLiteOverflow, SQLiteLimits,
     def pauses(self) -> dict[str, int | None]:
         return dict(self._rows(sql.PAUSES, {}))
 
-    def show(self, handles: Sequence[Handle]) -> None:
-        self._run(sql.SHOW, {"rowids": json.dumps(handles)})
+    def unhide(self, handles: Sequence[Handle]) -> None:
+        self._run(sql.UNHIDE, {"rowids": json.dumps(handles)})
 
     def lease(
         self, handles: Sequence[Handle], worker_id: str, now: int, lease_us: int | None, attempts: int = 1

@@ -36,7 +36,7 @@ from ...worker.options import WorkerOptions, limits_of, scopes_of, served
 from ...worker.outage import Outage
 from ...worker.reload import run_with_reload, stop_with_parent
 from ...worker.shutdown import exit_at_once
-from ...worker.stop_signals import Stopping
+from ...worker.stop_signals import StopSignals
 from ...worker.supervisor import Supervisor
 from ...worker.unread_records import without_unread_records
 from ..arguments import add_backend, backend_of, option_of, positive, refuse_copy, refuse_errors, refuse_file
@@ -96,20 +96,20 @@ class Command(BaseCommand):
             if engine_for(backend.database).private():
                 self.run_inline(backend, worker_options, log)
                 return
-            stopping = Stopping(owns_process)
-            with stopping.on_signals():
-                wait_for_tables(backend.database, stopping)
-                if not stopping.count:
-                    self.run_worker(backend, worker_options, log, stopping)
+            signals = StopSignals(owns_process)
+            with signals.listening():
+                wait_for_tables(backend.database, signals)
+                if not signals.count:
+                    self.run_worker(backend, worker_options, log, signals)
 
-    def run_worker(self, backend: VTQueueBackend, options: WorkerOptions, log: WorkerLog, stopping: Stopping) -> None:
+    def run_worker(self, backend: VTQueueBackend, options: WorkerOptions, log: WorkerLog, signals: StopSignals) -> None:
         for message in run_checks(tags=[Tags.database, TAG], databases=[backend.database]):
             if message.id and message.id.startswith("vtqueue.") and not message.is_silenced():
                 logger.warning("%s (%s)", message.msg, message.id)
         if not options.adopt:
             refuse_copy(backend)  # its tables may have come, or the file itself, while this one waited
         worker = Supervisor(backend, options, log) if options.processes > 1 else Worker(backend, options, log)
-        stopping.then(worker.stop)
+        signals.then(worker.stop)
         stop_with_parent(worker.stop)
         logger.info("vtworker %s ready: %s", shown_worker(worker.id), description(backend, options))
         if options.owns_process:
@@ -216,11 +216,11 @@ def description(backend: VTQueueBackend, options: WorkerOptions) -> str:
     return f"queues {queues}; {threads}; {engine_for(backend.database).describe()}"
 
 
-def wait_for_tables(database: str, stopping: Stopping) -> None:
+def wait_for_tables(database: str, signals: StopSignals) -> None:
     """Block until the queue's tables can be read and are of this version, saying once what has to be done."""
     engine = engine_for(database)
     outage, said = Outage(engine), ""
-    while not stopping.count:
+    while not signals.count:
         try:
             problem = mismatch(database)
         except DatabaseError as error:
