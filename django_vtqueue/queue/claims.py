@@ -162,15 +162,16 @@ class Claims:
         if found.ended:
             taken.endings += end_leases(self.engine, found.ended, worker_id, now)
             self._find_due(found, found.places, now)
-        due, more = found.with_again(found.due)[: found.places], len(found.ended) >= ENDED_AT_ONCE
+        more = len(found.ended) >= ENDED_AT_ONCE
+        due = found.with_again(found.due)[: found.places]
         if any(row.overdue(now) for row in due):
             due, buried, more_overdue = self._look_behind(found, worker_id, now)
             taken.endings += buried
-            more = more or more_overdue
+            more |= more_overdue
         rates: Mapping[str, RateState] = {}
         if found.judge:
             due, more_aside, rates = self._sifted(found, due, now)
-            more = more or more_aside
+            more |= more_aside
         at_once = due[: found.limit]
         taken.rows = [*at_once, *takewhile(found.may_go_ahead, due[found.limit :])]
         taken.jobs = self._lease(taken.rows, at_once, worker_id, now)
