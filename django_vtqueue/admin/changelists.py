@@ -15,12 +15,11 @@ from django.utils.translation import get_language, gettext_lazy
 from ..core import clock
 from ..core.humanize import local, time_of
 from ..core.ids import digits_in, instant_of, parse_id
-from ..core.masks import Mask
 from ..core.names import is_reserved
 from ..engines import database_now, engine_for
 from ..inspection.lists import TEXT, ListQuery, Page, RowKey, count_jobs, ending, list_jobs, list_letters
 from ..inspection.waiting import count_children
-from ..tasks.signatures import mask_of
+from ..tasks.signatures import masks_of
 from . import display
 from .base import LeanChangeList
 from .filters import Filter
@@ -93,13 +92,11 @@ class KeyedList(LeanChangeList):
 
     def summarise(self) -> None:
         """Give each row the summary of its arguments, with what is secret hidden."""
-        masks: dict[tuple[str, str], Mask] = {}
+        mask = masks_of(self.queryset.db)
         for row in self.result_list:
             kind = row.task_path, row.queue_name
-            if kind not in masks:
-                masks[kind] = mask_of(*kind, self.queryset.db)
             payload = row.payload_size if row.short_payload is None else row.short_payload
-            row.summary = display.summary(payload, *kind, self.queryset.db, masks[kind])
+            row.summary = display.summary(payload, *kind, self.queryset.db, mask(*kind))
 
     @property
     def now(self) -> int:

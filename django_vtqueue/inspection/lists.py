@@ -21,12 +21,11 @@ from ..core import states
 from ..core.clock import LAST, to_instant
 from ..core.ids import digits_in, first_id, id_end, parse_id
 from ..core.job import Handle
-from ..core.masks import Mask
 from ..core.unique import is_encodable
 from ..engines import engine_for
 from ..models import PARKED, RESERVED, WAITING, Job
 from ..requeueing import PATH
-from ..tasks.signatures import mask_of, searchable
+from ..tasks.signatures import masks_of, searchable
 from .distinct import RAW, tally
 from .overview import levels
 
@@ -285,12 +284,10 @@ def search(rows: QuerySet[Any], text: str) -> Iterator[Any]:
     # Of a row that shows it elsewhere the payload, which may be large, is left in the database.
     payload = Case(When(plain, then=None), default=TEXT, output_field=TextField())
     found = rows.alias(text=TEXT).annotate(searched=payload).filter(plain | Q(text__icontains=in_json(text)))
-    masks: dict[tuple[str, str], Mask] = {}
+    mask = masks_of(rows.db)
     for row in found.iterator(chunk_size=100):
-        kind = row.task_path, row.queue_name
-        if kind not in masks:
-            masks[kind] = mask_of(*kind, rows.db)
-        if row.searched is None or in_json(text).lower() in searchable(row.searched, masks[kind]).lower():
+        own = mask(row.task_path, row.queue_name)
+        if row.searched is None or in_json(text).lower() in searchable(row.searched, own).lower():
             yield row
 
 
