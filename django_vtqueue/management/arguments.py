@@ -1,4 +1,4 @@
-"""What command lines name: the backend and jobs; and who runs them."""
+"""What several commands take: the backend, jobs, durations; and who runs them."""
 
 import getpass
 import re

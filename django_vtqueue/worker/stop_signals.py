@@ -1,4 +1,4 @@
-"""SIGTERM, SIGINT and SIGHUP: once means gracefully, twice means at once."""
+"""SIGTERM, SIGINT and SIGHUP: once means gracefully, twice means at once (see ``Worker.done``)."""
 
 import signal
 import threading
