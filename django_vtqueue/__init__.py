@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what type checkers see; at runtime each name is imported when it is first used
+    from .engines.sqlite.lock import StaleTransaction
     from .exceptions import (
         Cancelled,
         DuplicateJob,
@@ -53,6 +54,7 @@ __all__ = [
     "Retry",
     "SlotCycle",
     "Snooze",
+    "StaleTransaction",
     "StepError",
     "StepsTooLarge",
     "TaskContext",
@@ -92,6 +94,7 @@ _HOMES = {
         "VTQueueError",
         "WorkflowFailed",
     ),
+    "engines.sqlite.lock": ("StaleTransaction",),
     "patterns.lease": ("Lease",),
     "patterns.slot_cycle": ("SlotCycle",),
     "queue.claimed_job": ("ClaimedJob",),

@@ -157,12 +157,12 @@ class Policy:
         chosen = DEFAULT_BACKOFF if callable(chosen) else chosen
         return backoff_delay(chosen, self.backoff_max, times, random.random())
 
-    def renews(self, running: str | None) -> bool:
-        """Return whether the lease of a job is kept up; ``running``: its copies, as its row has them.
+    def renews(self, copies_in_row: str | None) -> bool:
+        """Return whether the lease of a job is kept up; ``copies_in_row``: as text, as it is stored.
 
         With ``overflow`` it is only once no more of them may run.
         """
-        return len(copies.read(running)) >= self.copies if self.overflow and running else self.heartbeat
+        return len(copies.read(copies_in_row)) >= self.copies if self.overflow and copies_in_row else self.heartbeat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

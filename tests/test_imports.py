@@ -208,6 +208,7 @@ def test_public_names() -> None:
         "Retry",
         "SlotCycle",
         "Snooze",
+        "StaleTransaction",
         "StepError",
         "StepsTooLarge",
         "TaskContext",

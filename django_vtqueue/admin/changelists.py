@@ -1,7 +1,6 @@
 """Lists of any length: a page is read by key, looks at so many rows at the most, and says how far it has looked."""
 
 import json
-import re
 from collections.abc import Callable
 from functools import cached_property
 from hashlib import blake2b
@@ -15,17 +14,15 @@ from django.utils.translation import get_language, gettext_lazy
 
 from ..core import clock
 from ..core.humanize import local, time_of
-from ..core.ids import instant_of, parse_id
-from ..core.masks import Mask
+from ..core.ids import digits_in, instant_of, parse_id
 from ..core.names import is_reserved
 from ..engines import database_now, engine_for
-from ..inspection.keyset import TEXT, ListQuery, Page, RowKey, count_jobs, ending, list_jobs, list_letters
+from ..inspection.lists import TEXT, ListQuery, Page, RowKey, count_jobs, ending, list_jobs, list_letters
 from ..inspection.waiting import count_children
-from ..tasks.signatures import mask_of
+from ..tasks.signatures import masks_of
 from . import display
 from .base import LeanChangeList
 from .filters import Filter
-from .job_base import DIGITS
 
 LOOKED_AT = 20_000  # rows for one page
 LOOKED_INTO = 10_000  # rows for one page if their payloads are searched
@@ -80,7 +77,8 @@ class KeyedList(LeanChangeList):
         rows = self.queryset.annotate(payload_size=Length(TEXT), short_payload=Case(short, output_field=TextField()))
         if row_id := parse_id(text):
             return Page([row for row in rows.filter(pk=row_id) if not is_reserved(row.queue_name)])
-        if re.fullmatch(DIGITS, text) and not self.after and (found := ending(rows, text, self.list_per_page)):
+        digits = digits_in(text)
+        if digits and not self.after and (found := ending(rows, digits, self.list_per_page)):
             return Page([row for row in found if not is_reserved(row.queue_name)])
         return self.look(rows)
 
@@ -94,13 +92,11 @@ class KeyedList(LeanChangeList):
 
     def summarise(self) -> None:
         """Give each row the summary of its arguments, with what is secret hidden."""
-        masks: dict[tuple[str, str], Mask] = {}
+        mask = masks_of(self.queryset.db)
         for row in self.result_list:
             kind = row.task_path, row.queue_name
-            if kind not in masks:
-                masks[kind] = mask_of(*kind, self.queryset.db)
             payload = row.payload_size if row.short_payload is None else row.short_payload
-            row.summary = display.summary(payload, *kind, self.queryset.db, masks[kind])
+            row.summary = display.summary(payload, *kind, self.queryset.db, mask(*kind))
 
     @property
     def now(self) -> int:

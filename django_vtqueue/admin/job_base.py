@@ -1,6 +1,5 @@
 """The base of the pages of jobs and of dead letters, and who may requeue; other views say it in ``own_views``."""
 
-import re
 from typing import Any
 from uuid import UUID
 
@@ -19,9 +18,9 @@ from django.utils.translation import gettext_lazy as _
 
 from ..core import clock, history, states
 from ..core.humanize import duration, time_of
-from ..core.ids import parse_id
+from ..core.ids import digits_in, parse_id
 from ..engines import database_now
-from ..inspection.keyset import ending
+from ..inspection.lists import ending
 from ..inspection.trees import find, has_tree
 from ..inspection.why import why
 from ..models import DeadLetter, Job, JobOrLetter
@@ -34,7 +33,6 @@ from .step_table import made
 from .timelines import timeline
 from .trees import family
 
-DIGITS = "[0-9a-fA-F]{8,31}"  # the end of an id
 LINES = 20  # of the admin's log, on the page of what is gone
 NO_ID = UUID(int=0)  # stands for a text that is no id; no row has it
 GRID: tuple[str | tuple[str, ...], ...] = (
@@ -186,10 +184,10 @@ class EntryAdmin(StepsActions):
         text, queryset = request.GET.get("q", "").strip(" …"), self.get_queryset(request)
         if row_id := parse_id(text):
             return None if queryset.filter(pk=row_id).exists() else self.find(request, row_id)
-        if not re.fullmatch(DIGITS, text):
+        if not (digits := digits_in(text)):
             return None
         here, there = (
-            ending(model.objects.using(queryset.db).only("pk"), text, 2) for model in (self.model, self.other)
+            ending(model.objects.using(queryset.db).only("pk"), digits, 2) for model in (self.model, self.other)
         )
         return self.find(request, there[0].pk) if not here and len(there) == 1 else None
 

@@ -1,11 +1,13 @@
 """Job ids: UUIDs of version 7, so that the primary key grows with time (RFC 9562, section 5.7 and method 3 of 6.2)."""
 
 import os
+import re
 import socket
 import time
 from collections.abc import Iterator, Sequence
 from uuid import UUID
 
+SHORTEST = 8  # digits by which people name an id, the last ones: the log has as many
 SLICE = 500  # ids for which the write lock is held for some 50 ms at the most
 
 VARIANT = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))  # of four random bits two become those of the RFC
@@ -61,6 +63,20 @@ def slices(ids: Sequence[UUID]) -> Iterator[Sequence[UUID]]:
 def dashed(job_id: str) -> str:
     """Return 32 hexadecimal digits as people see an id, which is also the id of the task's result."""
     return f"{job_id[:8]}-{job_id[8:12]}-{job_id[12:16]}-{job_id[16:20]}-{job_id[20:]}"
+
+
+def id_end(digits: str) -> str:
+    """Return the last digits of an id with the dashes between them, as ``pk__endswith`` needs them on any database."""
+    dashes = sum(len(digits) > behind for behind in (12, 16, 20, 24))
+    return dashed(digits.zfill(32))[-len(digits) - dashes :]
+
+
+def digits_in(text: str, shortest: int = SHORTEST) -> str:
+    """Return the digits of a text that is the end of an id, with dashes or without, or all of one; "" if it is none."""
+    end = re.sub(r"^(…|\.\.\.)?-?", "", text.strip().lower())
+    digits = end.replace("-", "")
+    there = re.fullmatch(rf"[0-9a-f]{{{shortest},32}}", digits) and end in (digits, id_end(digits))
+    return digits if there else ""
 
 
 def new_worker_id() -> str:

@@ -166,7 +166,7 @@ class Due(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A hidden row that may be shown again.
+    """A hidden row that may become visible again.
 
     ``held``: a worker holds it, whose lease has ended although it had the time to renew it. Else the row was released
     a moment ago.

@@ -20,7 +20,7 @@ class Settlement:
     visible before, for its code may still be running. ``kept_until``: when the row may be deleted; of a dead letter
     queue/settling.py sets it. ``stopped``: it was to wait again, but had a stop request. ``requested``: the state,
     ``due_at`` and ``finished_at`` that were asked for, of a settlement that has ended one copy of the job only.
-    ``waiting``: for what, of a job that is READY because its task waits, or has put it off.
+    ``waiting``: of a job that is READY: for what its task waits, or that it has put the job off.
     """
 
     job: HeldJob

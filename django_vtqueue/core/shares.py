@@ -34,7 +34,7 @@ class Shares:
                 del passes[name]
         return ordered
 
-    def served(self, names: Sequence[str]) -> None:
+    def note_served(self, names: Sequence[str]) -> None:
         """Note that jobs of these queues were claimed, in this order."""
         for name in names:
             began = max(self._passes[name], self._now)

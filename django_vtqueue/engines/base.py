@@ -195,14 +195,14 @@ class Engine(Portable, RowLocks, Overflow, Limiting, DurableSteps, ABC):
     def ended(
         self, scope: Scope, limit: int, now: int, grace_period: GracePeriod, *, overflow: bool = False
     ) -> list[Ended]:
-        """Return up to ``limit`` hidden rows of a scope that may be shown again: released, or with an ended lease.
+        """Return up to ``limit`` hidden rows of a scope that may become visible: released, or with an ended lease.
 
         Whether a lease may be taken from its holder depends on its end, its length, and the grace period of the
         claimer; see core/grace.py. ``overflow``: without those that reappear instead (see ``reappeared``).
         """
 
     @abstractmethod
-    def show(self, handles: Sequence[Handle]) -> None:
+    def unhide(self, handles: Sequence[Handle]) -> None:
         """Make rows visible that were hidden for a moment after their release."""
 
     @abstractmethod
@@ -225,6 +225,10 @@ class Engine(Portable, RowLocks, Overflow, Limiting, DurableSteps, ABC):
     @abstractmethod
     def read(self, handles: Sequence[Handle]) -> dict[Handle, HeldJob]:
         """Return rows by handle, as they are now."""
+
+    @abstractmethod
+    def held_by(self, worker_id: str) -> list[HeldJob]:
+        """Return what a worker holds: rows, and copies of rows, each of these under its own claim."""
 
     @abstractmethod
     def extend(self, job: HeldJob, now: int, until: int, *, lengthen: bool = False) -> bool:

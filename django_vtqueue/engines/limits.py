@@ -83,7 +83,7 @@ class Limiting(ABC):
 
     @abstractmethod
     def park(self, handles: Sequence[Handle]) -> None:
-        """Have jobs that wait, and have a concurrency key, be due no more until they are given back."""
+        """Have jobs that wait, and have a concurrency key, be due no more until they are unparked."""
 
     @abstractmethod
     def unpark(self, keys: Mapping[str, int]) -> int:

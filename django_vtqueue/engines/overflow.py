@@ -40,9 +40,5 @@ class Overflow(ABC):
         """Where several write at once: let no other transaction change the rows of these jobs before this one ends."""
 
     @abstractmethod
-    def held_by(self, worker_id: str) -> list[HeldJob]:
-        """Return what a worker holds: rows, and copies, each of these under its own claim."""
-
-    @abstractmethod
     def pass_on(self, row: HeldJob, holder: Copy, copies: str, history: str, lease_until: int) -> None:
         """Have a row, as it was read in this transaction, be held by another of its copies, under its present claim."""

@@ -96,7 +96,7 @@ class Execution:
     policy: Policy = field(init=False)  # of the queue, and with the task's own options once it is found
     options: Mapping[str, Any] = field(default_factory=dict)  # those of the task, once it is found
     returned: Any = None
-    final: bool = False  # however many attempts are left
+    final: bool = False  # no further attempt, however many are left: the call has returned
     _call: tuple[Task, list[Any], dict[str, Any]] | None = None  # of a task that was found, as it is stored
     _result: TaskResult | None = None
     _secrets: list[str] | None = None

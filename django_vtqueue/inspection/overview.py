@@ -197,9 +197,9 @@ def held(database: str, most: int, now: int) -> Held:
     columns = ("queue_name", "worker_id", "running", "begun", "copies")
     jobs = tally(rows.annotate(running=running, begun=begun).values(*columns)[:most], *columns)
     found = Held(Counter(), Counter())
-    for (queue_name, worker_id, is_running, has_begun, shared), number in jobs.items():
+    for (queue_name, worker_id, is_running, has_begun, stored), number in jobs.items():
         found.queues[queue_name, "running" if is_running else "expired"] += number
-        holders = [run.worker for run in copies.running(shared, now)] if has_begun else []
+        holders = [run.worker for run in copies.running(stored, now)] if has_begun else []
         for each in holders or ([worker_id] if is_running else []):
             found.workers[each, "begun" if has_begun else "ahead"] += number
     return found

@@ -1,4 +1,4 @@
-"""What command lines name: the backend and jobs; and who runs them."""
+"""What several commands take: the backend, jobs, durations; and who runs them."""
 
 import getpass
 import re
@@ -14,10 +14,10 @@ from django.db import connections
 from django.utils.dateparse import parse_datetime
 
 from ..backend import VTQueueBackend
+from ..core.ids import SHORTEST
 from ..engines import engine_for
 from ..models import RESERVED, UNFINISHED, Job
 from ..mount_checks import errors_of_mount, errors_of_sharing
-from ..queue.lookup import SHORTEST
 from ..queue.origin import foreign_origin
 from ..tasks.compat import DEFAULT_TASK_BACKEND_ALIAS, task_backends
 

@@ -166,7 +166,7 @@ class Job(AbstractJob):
                 name="vtqueue_job_parked",
                 condition=PARKED,
             ),
-            # Of a rate key: what waits for the moment that is reserved for it.
+            # Of a rate key: what waits for the moment that is booked for it.
             models.Index(fields=["rate_key", "due_at"], name="vtqueue_job_booked", condition=BOOKED),
             models.Index(
                 fields=["parent_id", "finished_at"], name="vtqueue_job_parent", condition=Q(parent_id__isnull=False)

@@ -96,8 +96,11 @@ class ReservedRows:
             self.engine.lock_queue(self.queue_name)
             yield
 
-    def admits(self, held: int) -> bool:
-        """Return whether a row may be taken now, while others hold so many; called inside ``transaction``."""
+    def prepare(self, held: int) -> None:
+        """Do what comes before a row is taken, while others hold so many; called inside ``transaction``."""
+
+    def admits(self) -> bool:
+        """Return whether a row may be taken now; called inside ``transaction``, after ``prepare``."""
         return True
 
     def take(self, worker_id: str, ttl: float) -> tuple[HeldJob, float] | None:
@@ -107,7 +110,8 @@ class ReservedRows:
             began, now, (_, held) = clock.since_boot(), engine.now(), self._free_and_held()
             ended = self._ended(held, worker_id)
             end_leases(engine, [Ended(handle, True) for handle in ended], worker_id, now)
-            first = self._free_and_held()[0][:1] if self.admits(len(held) - len(ended)) else []
+            self.prepare(len(held) - len(ended))
+            first = self._free_and_held()[0][:1] if self.admits() else []
             engine.lease(first, worker_id, now, clock.microseconds(ttl))
             jobs = engine.read(first)
         for job in ended.values():

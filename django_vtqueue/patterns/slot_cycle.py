@@ -80,13 +80,13 @@ class SlotHolder(Holder):
         ttl = min(max(CYCLES * cycle.period, SHORTEST), LONGEST)
         self.rows: SlotRows
         super().__init__(f"slot of {name!r}", SlotRows(queue_name, database_for(using), cycle, ttl), ttl)
-        self.told = threading.Event()  # the cycle is to be changed, or the slot is left: there is no next turn
+        self.no_next_turn = threading.Event()  # the cycle is to be changed, or the slot is left
 
     def _renew(self, job: HeldJob, engine: Engine) -> None:
         """Renew the lease, unless the cycle is to be changed: then it ends by itself, if it is not given back."""
         if self.rows.changing():
             self._renew_at = clock.NEVER
-            self.told.set()
+            self.no_next_turn.set()
         else:
             super()._renew(job, engine)
 
@@ -135,7 +135,7 @@ class Slot:
     def leave(self) -> None:
         """Give the slot up, so that an instance that waits has it at once, and end ``turns``."""
         self._left = True
-        self._holder.told.set()
+        self._holder.no_next_turn.set()
         self._holder.release()
 
     def __enter__(self) -> "Slot":
@@ -151,11 +151,11 @@ class Slot:
         """Return whether a slot is held; if the cycle was changed, wait for one of the new cycle."""
         holder = self._holder
         with self._one_thread:
-            if holder.told.is_set() and not self._left:
+            if holder.no_next_turn.is_set() and not self._left:
                 self._handed_out = None
                 with suppress(DatabaseError):
                     holder.release()
-                holder.told.clear()
+                holder.no_next_turn.clear()
                 while not self._left and not holder.acquire(timeout=1.0):
                     pass
         if self._left:  # perhaps while it was acquired
@@ -172,7 +172,7 @@ class Slot:
         if last and begin == last.starts_at:
             begin, end = next_turn(last.ends_at, number, *cycle)
         while (left := begin - wall()) > 0:
-            if holder.told.wait(min(left, LOOK)) or not self._kept_up():
+            if holder.no_next_turn.wait(min(left, LOOK)) or not self._kept_up():
                 return None
             if (now := wall()) < begin:
                 begin, end = next_turn(now, number, *cycle)  # an earlier one if the clock was set back
@@ -188,7 +188,7 @@ class Slot:
         holder = self._holder
         if holder.renews_in() < holder.rows.cycle.period and not self._renewed():
             return False
-        return holder.held and not holder.told.is_set()
+        return holder.held and not holder.no_next_turn.is_set()
 
     def _renewed(self) -> bool:
         try:

@@ -83,14 +83,17 @@ class SlotRows(ReservedRows):
         held = self._free_and_held()[1]
         return len(self._ended(held, worker_id)) == len(held)
 
-    def admits(self, held: int) -> bool:
-        """Put the cycle in force that is asked for, once no slot is held; return whether a slot may be taken."""
+    def prepare(self, held: int) -> None:
+        """Put the cycle in force that is asked for, once no slot is held; note which one is in force."""
         now = self.stored()
         if now.wanted and not held:
             self._change(now.wanted, before=now.cycle.slots if now.cycle else 0)
             now = Stored(now.wanted)
         self.cycle = now.cycle or self.cycle
-        return now.wanted is None
+
+    def admits(self) -> bool:
+        """Return whether a slot may be taken: not while another cycle is asked for."""
+        return self.stored().wanted is None
 
     def _change(self, cycle: Cycle, before: int) -> None:
         """Have a row for each slot of a cycle, and leave none of the cycle before to be taken."""

@@ -39,7 +39,7 @@ def none_later(task_path: str) -> bool:
 class Found:
     """What a claim may take: up to ``limit`` due rows, and directly behind them up to ``ahead`` fresh ones.
 
-    ``scopes``: those of the claim without paused queues; ``ended``: rows to be shown again; ``again``: jobs of
+    ``scopes``: those of the claim without paused queues; ``ended``: rows to become visible again; ``again``: jobs of
     which one more copy may run; ``rooms``: of the limited queues, once one of their rows was found. ``judge``: of
     ``due``, if limits matter there.
     """
@@ -162,15 +162,16 @@ class Claims:
         if found.ended:
             taken.endings += end_leases(self.engine, found.ended, worker_id, now)
             self._find_due(found, found.places, now)
-        due, more = found.with_again(found.due)[: found.places], len(found.ended) >= ENDED_AT_ONCE
+        more = len(found.ended) >= ENDED_AT_ONCE
+        due = found.with_again(found.due)[: found.places]
         if any(row.overdue(now) for row in due):
             due, buried, more_overdue = self._look_behind(found, worker_id, now)
             taken.endings += buried
-            more = more or more_overdue
+            more |= more_overdue
         rates: Mapping[str, RateState] = {}
         if found.judge:
             due, more_aside, rates = self._sifted(found, due, now)
-            more = more or more_aside
+            more |= more_aside
         at_once = due[: found.limit]
         taken.rows = [*at_once, *takewhile(found.may_go_ahead, due[found.limit :])]
         taken.jobs = self._lease(taken.rows, at_once, worker_id, now)
@@ -201,8 +202,8 @@ class Claims:
         if len(begin) < len(rows):
             later = [row.handle for row in rows if row.handle not in {*begin}]
             jobs |= self.engine.lease(later, worker_id, now, self.lease_us, attempts=0)
-        if self.overflow and (shared := [row.handle for row in rows if not self.begins_later(row.task_path)]):
-            self.engine.note_copies(shared, now, self.overflow)
+        if self.overflow and (with_copies := [row.handle for row in rows if not self.begins_later(row.task_path)]):
+            self.engine.note_copies(with_copies, now, self.overflow)
             return {}
         return jobs
 
@@ -215,7 +216,7 @@ class Claims:
         if rates:
             self.engine.set_rates(rates)
         if self.limits.shares:
-            self.limits.shares.served([row.queue_name for row in rows if row.queue_name])
+            self.limits.shares.note_served([row.queue_name for row in rows if row.queue_name])
 
     def _look_behind(self, found: Found, worker_id: str, now: int) -> tuple[Sequence[Due], list[Settlement], bool]:
         """Bury some of the first due rows that are overdue; return others, and the burials.

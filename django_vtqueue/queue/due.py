@@ -14,8 +14,8 @@ def find_due(
 ) -> list[Due]:
     """Return the first ``limit`` due rows, in claim order, or as the shares of queues have it.
 
-    There are no more of a limited queue than it has room for, as far as that is known. Mostly it has room for all that
-    are found, so it is looked at together with others first.
+    There are no more of a limited queue than it has room for, as far as that is known. Limited queues mostly have room,
+    so all queues are looked at together first, and apart only if one has not.
     """
     if not limits.shares and all(room.has(1) for room in rooms.values()):
         due = find_together(engine, scopes, limit, now, named=bool(limits.queues))

@@ -15,7 +15,7 @@ from .settling import settle_or_bury
 def end_leases(engine: Engine, ended: Sequence[Ended], worker_id: str, now: int) -> list[Settlement]:
     """Settle, for their holders, rows whose lease has ended; return the settlements: due again, or dead letters."""
     if hidden := [row.handle for row in ended if not row.held]:
-        engine.show(hidden)
+        engine.unhide(hidden)
     held = engine.read([row.handle for row in ended if row.held])
     return settle_or_bury(
         engine, {handle: end_lease(job, now, worker_id) for handle, job in held.items()}, worker_id, now

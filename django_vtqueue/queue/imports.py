@@ -10,7 +10,7 @@ LATELY = 1.0  # seconds after an import in which jobs that were put off for it m
 
 
 class Imports:
-    """``load`` imports the module of a task, here or in a thread, and calls ``tried`` after that; it raises nothing."""
+    """``load`` imports the module of a task, here or in a thread, then calls ``note_tried``; it raises nothing."""
 
     def __init__(self, load: Callable[[str], None] = lambda path: None) -> None:
         self._load = load
@@ -23,7 +23,7 @@ class Imports:
             self._load(path)
         return self._tried[path] == NEVER
 
-    def tried(self, path: str) -> None:
+    def note_tried(self, path: str) -> None:
         """Note that the import of a task has ended; from any thread."""
         self._tried[path] = time.monotonic()
 

@@ -1,11 +1,10 @@
 """Jobs and dead letters that a caller names: by an id, or by the end of one that the log shows; many, or one."""
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from uuid import UUID
 
-from ..core.ids import dashed, parse_id, slices
+from ..core.ids import SHORTEST, digits_in, id_end, parse_id, slices
 from ..engines import engine_for
 from .doorbell import wake_workers
 
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
 
 E = TypeVar("E", bound="AbstractJob")
 Named: TypeAlias = "AbstractJob | UUID | str | Iterable[AbstractJob | UUID | str]"
-SHORTEST = 8  # digits of an id, as the log has them
 SHOWN = 5  # ids of an error
 
 
@@ -62,17 +60,15 @@ def _id_of(given: object, model: "type[AbstractJob]", database: str) -> UUID | N
 
 def digits_of(given: object) -> str:
     """Return what was given as the last digits of an id; raise UnclearId if it cannot be that."""
-    digits = re.sub(r"^…|^\.\.\.|-", "", given.lower()) if isinstance(given, str) else ""
-    if not re.fullmatch(rf"[0-9a-f]{{{SHORTEST},32}}", digits):
+    digits = digits_in(given) if isinstance(given, str) else ""
+    if not digits:
         raise UnclearId(f"{given!r} is no id: give all of it, or its last {SHORTEST} hexadecimal digits or more.")
     return digits
 
 
 def some(entries: "QuerySet[E]", digits: str) -> "list[E]":
     """Return the rows whose ids end in these digits, the oldest first; a few at the most: more than one is an error."""
-    dashes = sum(len(digits) > before for before in (12, 16, 20, 24))  # with them PostgreSQL has it as text
-    end = dashed(digits.zfill(32))[-len(digits) - dashes :]
-    return list(entries.filter(pk__endswith=end).order_by("pk")[: SHOWN + 1])
+    return list(entries.filter(pk__endswith=id_end(digits)).order_by("pk")[: SHOWN + 1])
 
 
 def only(found: "Sequence[E]", given: object) -> "E | None":

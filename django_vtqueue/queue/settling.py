@@ -44,7 +44,7 @@ def settle(engine: Engine, settlements: Sequence[Settlement]) -> set[ClaimKey]:
 def settle_as_holder(engine: Engine, settlements: Sequence[Settlement]) -> set[ClaimKey]:
     """Carry out settlements of those whose name is in the row: of all jobs without other copies; see settle.
 
-    What was parked for them is given back, and the end of the last child wakes its parent.
+    What was parked for them is unparked, and the end of the last child wakes its parent.
     """
     lost = _write(engine, settlements)
     if refused := [s for s in settlements if s.job.key in lost and s.state == states.READY]:
@@ -59,7 +59,7 @@ def settle_as_holder(engine: Engine, settlements: Sequence[Settlement]) -> set[C
 
 
 def _wake_others(engine: Engine, settlements: Sequence[Settlement]) -> None:
-    """Give back what was parked for these jobs, and wake their parents."""
+    """Unpark what was parked for these jobs, and wake their parents."""
     unpark_after(engine, settlements)
     if parents := {s.job.parent_id for s in settlements if s.job.parent_id and s.state != states.READY}:
         engine.wake_parents(parents, engine.now())

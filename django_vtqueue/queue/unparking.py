@@ -1,6 +1,6 @@
 """How jobs that limits hold up come back: at the end of a job of their key, and by a look once a second.
 
-The look gives back what is held up without a reason that still holds: the code has another limit now, or a holder has
+The look puts back what is held up without a reason that still holds: the code has another limit now, or a holder has
 gone in a way that no settlement tells of. It writes nothing where nothing is to be done.
 """
 
@@ -13,13 +13,13 @@ from ..engines.limits import Parked, RateState
 from .limits import AMONG, SOON, Limits, of_rate_key
 
 PERIOD = 1.0  # seconds
-GIVEN_BACK_AT_ONCE = 500  # jobs of a key
+UNPARKED_AT_ONCE = 500  # jobs of a key
 KEYS_AT_ONCE = 200  # that one look goes through
 RATE_KEY = of_rate_key("")
 
 
 def unpark_after(engine: Engine, settlements: Sequence[Settlement]) -> None:
-    """Give back as many parked jobs of each key as jobs of it have ended, or are held no more.
+    """Unpark as many jobs of each key as jobs of it have ended, or are held no more.
 
     One at least: the end of a job that only waited may be what the next one of an ordered key has waited for.
     """
@@ -45,13 +45,13 @@ class Unparking:
         self._next_at = 0.0  # monotonic
 
     def look(self, engine: Engine) -> tuple[int, bool]:
-        """Give jobs back; return how many, and whether there may be more."""
+        """Put jobs back into the line; return how many, and whether there may be more."""
         parked, booked = self.look_at_keys(engine), self.look_at_rates(engine)
-        more = max(parked, booked) >= GIVEN_BACK_AT_ONCE or bool(self._parked_after or self._rates_after)
+        more = max(parked, booked) >= UNPARKED_AT_ONCE or bool(self._parked_after or self._rates_after)
         return parked + booked, more
 
     def look_if_due(self, engine: Engine) -> bool:
-        """Look for parked jobs, if the last look is a second ago; return whether some were given back.
+        """Look for parked jobs, if the last look is a second ago; return whether some were unparked.
 
         For code that claims without a worker, when it finds nothing that is due.
         """
@@ -61,7 +61,7 @@ class Unparking:
         return self.look_at_keys(engine) > 0
 
     def look_at_keys(self, engine: Engine) -> int:
-        """Give back parked jobs of concurrency keys that have room; return how many.
+        """Unpark jobs of concurrency keys that have room; return how many.
 
         One key in a transaction: two looks, or a look and a settlement, may want the same keys in another order.
         """
@@ -69,18 +69,18 @@ class Unparking:
         for parked in found:
             if self._room(engine, parked):
                 with engine.transaction():
-                    back += self._give_back(engine, parked, self._room(engine, parked))
+                    back += self._unpark(engine, parked, self._room(engine, parked))
         self._parked_after = found[-1].key if len(found) == KEYS_AT_ONCE else ""
         return back
 
-    def _give_back(self, engine: Engine, parked: Parked, room: int) -> int:
-        """Give back up to so many parked jobs of a key, of one in order its first; return how many."""
+    def _unpark(self, engine: Engine, parked: Parked, room: int) -> int:
+        """Unpark up to so many jobs of a key, of one in order its first; return how many."""
         if room and self._limits.of_key(parked.queue_name, parked.task_path).ordered:
             return engine.unpark_rows(list(engine.first_of_keys([parked.key]).values()))
         return engine.unpark({parked.key: room}) if room else 0
 
     def _room(self, engine: Engine, parked: Parked) -> int:
-        """Return how many parked jobs of a key are to be given back; what is due already is expected to run.
+        """Return how many parked jobs of a key are to be unparked; what is due already is expected to run.
 
         What another backend serves is left to its own workers, which know its limits.
         """
@@ -92,12 +92,12 @@ class Unparking:
         if limit.ordered:
             return parked.stuck
         if limit.most is None:
-            return GIVEN_BACK_AT_ONCE
-        room = min(limit.most - engine.held_of_keys([parked.key])[parked.key], GIVEN_BACK_AT_ONCE)
+            return UNPARKED_AT_ONCE
+        room = min(limit.most - engine.held_of_keys([parked.key])[parked.key], UNPARKED_AT_ONCE)
         return max(room - engine.due_of_key(parked.key, engine.now(), AMONG), 1) if room > 0 else 0
 
     def look_at_rates(self, engine: Engine) -> int:
-        """Give back jobs whose rate has changed, or was used by a clock that was ahead; return how many.
+        """Put back jobs whose rate has changed, or was used by a clock that was ahead; return how many.
 
         Rates that are unused are forgotten.
         """
@@ -119,7 +119,7 @@ class Unparking:
         return back
 
     def _unbook(self, engine: Engine, key: str, state: RateState, task_path: str, now: int) -> int:
-        """Give back the jobs of a rate key, if the moments booked for them are not those of the rate now."""
+        """Put back the jobs of a rate key, if the moments booked for them are not those of the rate now."""
         if not (limit := self._limits.of_key_or_import("", task_path)):
             return 0
         rate = self._limits.rate_of(limit, key, state)
@@ -129,8 +129,8 @@ class Unparking:
             return 0
         with engine.transaction():
             next_at, _ = engine.rates([of_rate_key(key)]).get(of_rate_key(key), state)  # a claim may have used it
-            back = engine.unbook(key, now + 2 * SOON if rate else now, GIVEN_BACK_AT_ONCE)
-            if rate and back < GIVEN_BACK_AT_ONCE:
+            back = engine.unbook(key, now + 2 * SOON if rate else now, UNPARKED_AT_ONCE)
+            if rate and back < UNPARKED_AT_ONCE:
                 engine.set_rates({of_rate_key(key): (min(next_at, latest), rate.interval)}, interval=True)
                 self._limits.set_right(key)
         return back

@@ -82,6 +82,9 @@ def write_down(engine: Engine, mine: Mapping[str, Schedule], now: int, *, starte
         with engine.atomic():
             for row in _to_write(engine, mine, now, started):
                 row.save(using=engine.alias)
+    if started:
+        for row in Schedule.objects.using(engine.alias).filter(name__in=list(mine), declared=False):
+            logger.warning("schedule %r was made in the admin, and code declares it too: rename one of them", row.name)
 
 
 def _to_write(engine: Engine, mine: Mapping[str, Schedule], now: int, started: bool) -> list[Schedule]:
@@ -93,11 +96,7 @@ def _to_write(engine: Engine, mine: Mapping[str, Schedule], now: int, started: b
         row = there.get(name)
         if row is None:
             row = Schedule(name=name)
-        elif not row.declared:
-            if started:
-                logger.warning("schedule %r was made in the admin, and code declares it too: rename one of them", name)
-            continue
-        elif mark(row) == mark(declaration):
+        elif not row.declared or mark(row) == mark(declaration):
             continue
         elif not started:
             alive = _alive(engine, now) if alive is None else alive

@@ -35,7 +35,7 @@ def call(task: Task, /, *args: Any, **kwargs: Any) -> TaskCall:
 
 
 class ChildStore(Protocol):
-    """Where a ledger stores its job's children and reads how they ended; see children.py, which imports the models."""
+    """Where a ledger stores its job's children and reads how they ended; see children.py, which imports the ledger."""
 
     def enqueue(self, calls: Sequence[TaskCall], parent_id: str) -> list[str]:
         """Enqueue children, in the caller's transaction; return their ids."""

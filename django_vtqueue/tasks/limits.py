@@ -24,4 +24,4 @@ def load_task(limits: Limits, path: str) -> None:
         with suppress(Exception, SystemExit):
             find_task(path, tuple(limits.options.task_modules))
     finally:
-        limits.imports.tried(path)
+        limits.imports.note_tried(path)

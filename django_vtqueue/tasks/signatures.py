@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +40,11 @@ def mask_of(task_path: str, queue_name: str, database: str | None) -> Mask:
         behind=rest is None or mask.names(rest.name),
         damaged=any(mask.names(parameter.name) for parameter in parameters),
     )
+
+
+def masks_of(database: str | None) -> Callable[[str, str], Mask]:
+    """Return ``mask_of`` for one page: each task in a queue is looked at once."""
+    return cache(partial(mask_of, database=database))
 
 
 def check_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], index: int | None = None) -> None:

@@ -90,12 +90,12 @@ class DatabaseUpkeep:
         return len(endings)
 
     def _unpark(self) -> bool:
-        """Give back some jobs that a limit holds up without a reason; return whether there may be more."""
+        """Put back some jobs that a limit holds up without a reason; return whether there may be more."""
         work = self.work
-        given_back, more = self.unparking.look(self.engine)
+        back, more = self.unparking.look(self.engine)
         if work.backend.limits.queues:
             work.next_due.forget()  # what is due in a queue at its limit has become more, or may be claimed now
-        if given_back:
+        if back:
             work.next_due.expect(0)
             ring(work.backend.database, work.backend.settings.doorbells)
         return more

@@ -50,7 +50,7 @@ class Worker:
         self.mailbox = Mailbox()
         self.bell = Doorbell(backend.database, folder_of(backend.settings.doorbells), self.id)
         self.heartbeat = Heartbeat(self.engine, backend, self.id, served(self.scopes), options.threads, self.bell.path)
-        self.pool = Pool(options.threads, backend, log, self.mailbox.put, self.told)
+        self.pool = Pool(options.threads, backend, log, self.mailbox.put, self.note_event)
         self.work = Work(self.engine, backend, self.id, self.pool, options, log, self.scopes, self.state)
         self.turns = Turns(self.work, self.heartbeat, self.scopes)
         self.renewals = RenewalThread(backend.database, self.work.leases)
@@ -90,13 +90,13 @@ class Worker:
             self.bell.close()
             self.heartbeat.sign_off()
         self.work.tell_supervisor()
-        self.state.left = 1
+        self.state.has_left = 1
 
     def stop(self) -> None:
         """Ask for a graceful stop; from any thread, and from a signal handler. Twice: at once."""
         self.mailbox.stop()
 
-    def told(self, event: Event) -> None:
+    def note_event(self, event: Event) -> None:
         """Set the time limit of a job, and tell the loop; called in the thread of that job.
 
         The limit is not set by the loop: the task may keep the interpreter from the loop from now on.

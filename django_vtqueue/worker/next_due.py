@@ -58,7 +58,8 @@ class NextDue:
 
         One ``at_once`` has not looked for leases that have ended.
         """
-        self._took_everything, self._owes_look, self.at_once = everything and not self.at_once, self.at_once, False
+        self._took_everything = everything and not self.at_once
+        self._owes_look, self.at_once = self.at_once, False
         if self._took_everything:
             self._next_due = None
 
@@ -68,7 +69,8 @@ class NextDue:
             return True
         now = self.engine.now()
         if self._next_due is None:
-            first, self._owes_look = self.limits.earliest(self.engine, self.scopes), False
+            first = self.limits.earliest(self.engine, self.scopes)
+            self._owes_look = False
             self._next_due = NO_INSTANT if first is None else first
             if self._took_everything and self._next_due <= now:  # an ended lease, whose holder is given time
                 self._next_due = now + round(LOOK * SECOND)

@@ -30,7 +30,7 @@ class Outage:
         self.gone = False  # the database could not be reached, by the last try
         self._began = 0.0
         self._tries = 0
-        self._said: set[Trouble | None] = set()
+        self._logged: set[Trouble | None] = set()
 
     def waiting(self) -> bool:
         """Return whether the next try is still to come."""
@@ -72,11 +72,11 @@ class Outage:
         """Note a success."""
         self.retry_at, self.gone = 0.0, False
         self._tries = 0
-        self._said.clear()
+        self._logged.clear()
 
     def _say(self, kind: Trouble | None, text: str, *args: object, exc_info: BaseException | None = None) -> None:
-        if kind not in self._said:
-            self._said.add(kind)
+        if kind not in self._logged:
+            self._logged.add(kind)
             logger.warning(text, *args, exc_info=exc_info)
 
 

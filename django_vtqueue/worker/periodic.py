@@ -66,7 +66,8 @@ class PeriodicWork:
         """Return whether the database was replaced, or another connection has committed since the last look."""
         now = time.monotonic()
         often = LOOK if now < self._watchful_until else RARE_LOOK
-        first, self.look_at = not self.look_at, now + (HEARING_LOOK if self.listener.hears else often)
+        first = not self.look_at
+        self.look_at = now + (HEARING_LOOK if self.listener.hears else often)
         replaced = self.check_replaced()
         if changed := self.engine.changed():
             self.next_due.forget()

@@ -32,7 +32,7 @@ class Recurring:
         self._tick: int | None = None  # the next one of all schedules, as it was read last
         self._fired: set[str] = set()  # schedules of which jobs were published just now
         self._unended: set[str] = set()  # of which this worker has published jobs
-        self._told: dict[str, str] = {}  # of a schedule that is not run: why, as it was logged
+        self._logged: dict[str, str] = {}  # of a schedule that is not run: why, as it was logged
         # When to do what (monotonic); NEVER as long as nothing calls for it.
         self._read_at = self._declare_at = 0.0
         self._ends_at = self._again_at = NEVER
@@ -91,7 +91,7 @@ class Recurring:
                 try:
                     if fire(self.engine, self.backend, row, now):
                         self._fired.add(row.name)
-                        self._told.pop(row.name, None)
+                        self._logged.pop(row.name, None)
                 except QueueFull as error:
                     self._tell(row.name, "full", error)
                     again_at = began + FULL
@@ -102,6 +102,6 @@ class Recurring:
 
     def _tell(self, name: str, reason: str, error: Exception) -> None:
         """Log why a schedule is not run, once for each reason, until it is run again."""
-        if self._told.get(name) != reason:
-            self._told[name] = reason
+        if self._logged.get(name) != reason:
+            self._logged[name] = reason
             logger.warning("schedule %r: %s", name, error)

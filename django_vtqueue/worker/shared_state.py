@@ -24,8 +24,8 @@ class SharedState(ctypes.Structure):
     """The state of one worker. ``held``, ``started``, ``ended``: numbers of jobs. ``worker_id``: "" until it is ready.
 
     ``ends_at``: when the first of its jobs exceeds its time limit; ``renew_by``: when half of its shortest lease is
-    over (both monotonic). ``departure``: a Departure. ``left``: 1 once all that it held is released. ``importing``: 1
-    as long as jobs may be put off whose task it imports.
+    over (both monotonic). ``departure``: a Departure. ``has_left``: 1 once all that it held is released.
+    ``importing``: 1 as long as jobs may be put off whose task it imports.
     """
 
     ends_at: float
@@ -35,7 +35,7 @@ class SharedState(ctypes.Structure):
     started: int
     ended: int
     departure: int
-    left: int
+    has_left: int
     importing: int
     worker_id: bytes
 
@@ -47,7 +47,7 @@ class SharedState(ctypes.Structure):
         ("started", ctypes.c_int64),
         ("ended", ctypes.c_int64),
         ("departure", ctypes.c_int64),
-        ("left", ctypes.c_int64),
+        ("has_left", ctypes.c_int64),
         ("importing", ctypes.c_int64),
         ("worker_id", ctypes.c_char * 256),
     )

@@ -52,13 +52,13 @@ class Recorder:
         self._depth_at = 0.0  # monotonic
         self._deep: set[str] = set()  # queues in which jobs were due
         self._written_at = -PERIOD  # monotonic
-        self._said = False
+        self._logged = False
 
     def count(self, outcomes: Iterable[Outcome]) -> None:
         """Count what was executed and is stored."""
         counts: defaultdict[Name, Counts] = defaultdict(Counts)
         for outcome in outcomes:
-            if row := ended(counts, outcome.settlement):
+            if row := count_end(counts, outcome.settlement):
                 job = outcome.job
                 row.run_times[bucket_of(outcome.seconds * SECOND)] += 1
                 row.wait_times[bucket_of((job.started_at or 0) - job.due_at)] += 1
@@ -68,7 +68,7 @@ class Recorder:
         """Count attempts that ended without an outcome: with their worker, or with their lease."""
         counts: defaultdict[Name, Counts] = defaultdict(Counts)
         for settlement in settlements:
-            ended(counts, settlement)
+            count_end(counts, settlement)
         self._add(counts)
 
     def write(self) -> None:
@@ -127,7 +127,7 @@ class Recorder:
                     prune(table, self.engine.alias, now - kept, PRUNED_AT_ONCE + len(rows))
         except Exception as error:
             return self._failed(error, now)
-        self._said = False
+        self._logged = False
         self.next_at, self._written_at = NEVER, time.monotonic()
         for changed in self._changed.values():
             changed.clear()
@@ -138,13 +138,13 @@ class Recorder:
         self.next_at = time.monotonic() + (AGAIN if trouble is Trouble.BUSY else PERIOD)
         for table, width, _ in PERIODS:
             self._changed[table] = {key for key in self._changed[table] if key[0] > now - UNWRITTEN - width}
-        if trouble not in SAID_BY_TURNS and not self._said:
-            self._said = True
+        if trouble not in SAID_BY_TURNS and not self._logged:
+            self._logged = True
             logger.warning("the statistics could not be written: %r. Jobs go on", error)
         return trouble is Trouble.BUSY
 
 
-def ended(counts: defaultdict[Name, Counts], settlement: Settlement) -> Counts | None:
+def count_end(counts: defaultdict[Name, Counts], settlement: Settlement) -> Counts | None:
     """Count the end of an attempt; return what it was added to. None: the job was released."""
     if settlement.uses_no_attempt:
         return None

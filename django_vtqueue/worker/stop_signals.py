@@ -1,4 +1,4 @@
-"""SIGTERM, SIGINT and SIGHUP: once means gracefully, twice means at once."""
+"""SIGTERM, SIGINT and SIGHUP: once means gracefully, twice means at once (see ``Worker.done``)."""
 
 import signal
 import threading
@@ -14,7 +14,7 @@ def stop_signals() -> list[signal.Signals]:
     return [signal.SIGTERM, signal.SIGINT, *closed]
 
 
-class Stopping:
+class StopSignals:
     """The signals that were received, and the listener that is told of them."""
 
     def __init__(self, owns_process: bool) -> None:
@@ -29,7 +29,7 @@ class Stopping:
             listener()
 
     @contextmanager
-    def on_signals(self) -> Iterator[None]:
+    def listening(self) -> Iterator[None]:
         """Listen to the signals that stop during the block; in another thread than the main one nothing can."""
         if threading.current_thread() is not threading.main_thread():
             yield

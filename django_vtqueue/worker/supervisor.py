@@ -112,7 +112,7 @@ class ChildProcess:
     def lingers(self) -> bool:
         """Return whether it holds nothing more and does not end: a thread of a task may keep its process."""
         now = time.monotonic()
-        if self.state.left:
+        if self.state.has_left:
             self._left_at = min(self._left_at, now)
         return now - self._left_at > IDLE_LEAVING
 
@@ -136,8 +136,8 @@ class Supervisor:
         self.engine = new_engine(backend.database, traced=False)
         self.scopes = scopes_of(backend, options.queues)
         self.left_running = False  # see Worker: the code of children has ended with them
-        self._said = False  # that it met an error
-        self._told: SignalSafeQueue[None] = SignalSafeQueue()
+        self._logged = False  # that it met an error
+        self._stop_calls: SignalSafeQueue[None] = SignalSafeQueue()
         self._asked = self._stops = 0  # how often it was told to stop, and has passed that on
         self._children: list[ChildProcess] = []
         self._wanted = options.processes
@@ -156,7 +156,7 @@ class Supervisor:
         seconds = 0 if self._asked > 1 else self.options.shutdown_timeout
         if seconds is not None:  # whatever hangs: the output, say
             end_within(seconds + LEAVING + RELEASING + 1)
-        self._told.put(None)
+        self._stop_calls.put(None)
 
     def run(self) -> None:
         """Keep the children running until all of them are to end, and have ended."""
@@ -179,7 +179,7 @@ class Supervisor:
             self._watchdog_at = time.monotonic() + 1
             systemd.notify(systemd.WATCHDOG)
         with suppress(Empty):
-            self._told.get(LOOK_AT_CHILDREN)
+            self._stop_calls.get(LOOK_AT_CHILDREN)
             self.pass_stop_on()
 
     def pass_stop_on(self) -> None:
@@ -262,11 +262,11 @@ class Supervisor:
             self._unshared += child.share - state.started
         if state.departure == Departure.FOR_GOOD:
             self._wanted -= 1
-        elif child.over_time or (state.left and state.started) or time.monotonic() - child.began > LIVED:
+        elif child.over_time or (state.has_left and state.started) or time.monotonic() - child.began > LIVED:
             self._failures = 0
         else:
             self.postpone_start()
-        if state.left:
+        if state.has_left:
             if exists(self.bell_of(child.worker_id)):  # it has left while code of released jobs ran
                 self._killed.append(child.worker_id)
         elif child.dismissed:
@@ -291,8 +291,8 @@ class Supervisor:
             self.engine.replaced()  # the step is to find the file that is there now
             return step()
         except Exception as error:
-            if self.engine.trouble(error) is None and not self._said:
-                self._said = True
+            if self.engine.trouble(error) is None and not self._logged:
+                self._logged = True
                 logger.warning("the supervisor met an error and goes on", exc_info=error)
             self.engine.disconnect()
             return None

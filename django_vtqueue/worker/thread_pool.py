@@ -46,7 +46,7 @@ class Pool:
     ) -> None:
         self.slots, self.backend, self.log, self.finished, self.tell = size, backend, log, finished, tell
         self._running: dict[ClaimKey, int] = {}  # which thread
-        self._told: set[ClaimKey] = set()  # to end
+        self._asked_to_end: set[ClaimKey] = set()
         self._lock = threading.Lock()
         self._waiting = WaitingJobs(size)
         self._news: SimpleQueue[News | None] = SimpleQueue()  # a slow receiver of a signal must keep no job waiting
@@ -75,7 +75,7 @@ class Pool:
         """End a job whose time is up: TaskTimeout is raised in it."""
         with self._lock:
             if thread := self._running.get(job.key):
-                self._told.add(job.key)
+                self._asked_to_end.add(job.key)
                 end_code(thread)
 
     def waiting(self) -> int:
@@ -128,8 +128,8 @@ class Pool:
     def _ended(self, job: HeldJob) -> None:
         with self._lock:
             self._running.pop(job.key, None)
-            if job.key in self._told:
-                self._told.remove(job.key)
+            if job.key in self._asked_to_end:
+                self._asked_to_end.remove(job.key)
                 raise_in(threading.get_ident(), None)
 
     def _announce(self, outcomes: Sequence[Outcome]) -> None:

@@ -194,8 +194,8 @@ class Work:
 
     def recall(self) -> list[HeldJob]:
         """Take back all that has not begun."""
-        starting, self.next_transactional = [self.next_transactional] if self.next_transactional else [], None
-        return [*self.pool.recall(), *self.transactional.recall(), *starting]
+        job, self.next_transactional = self.next_transactional, None
+        return [*self.pool.recall(), *self.transactional.recall(), *([job] if job else [])]
 
     def note_finished(self, outcome: Outcome) -> None:
         """Note what came of a job: its settlement is made in the next turn, if it was not made with its task."""

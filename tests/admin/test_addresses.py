@@ -108,7 +108,7 @@ def test_only_for_those_who_may_see_it(staff: Callable[..., Client]) -> None:
     assert visit(client, reverse("admin:vtqueue_deadletter_history", args=[UUID(new_id())])).status_code == 403
 
 
-@pytest.mark.parametrize("digits", [8, 12, 32, 36])
+@pytest.mark.parametrize("digits", [8, 12, 17, 32, 36])
 def test_one_search_finds_an_id(admin_client: Client, digits: int) -> None:
     """Whatever its state: the search of jobs leads to a dead letter, and that of letters to a job."""
     dead, done = letter(), job("done")

@@ -50,7 +50,7 @@ class Limited:
         def load(path: str) -> None:
             loads.append(path)
             if tried:
-                self.limits.imports.tried(path)
+                self.limits.imports.note_tried(path)
 
         self.limits = replace(self.limits, imports=Imports(load))
         return loads
@@ -287,7 +287,7 @@ def test_a_task_that_is_not_loaded(limited: Limited) -> None:
     assert names(limited.claim(0.5)) == ""
     assert (loads, limited.parked) == (["app.unknown"], set())
     limited.tasks["app.unknown"] = {"concurrency": 2}
-    limited.limits.imports.tried("app.unknown")
+    limited.limits.imports.note_tried("app.unknown")
     assert names(limited.claim(1)) == "a b"
 
 
@@ -299,7 +299,7 @@ def test_a_task_that_is_loaded_while_its_jobs_are_claimed(
 
     def loaded(path: str = "app.unknown") -> None:
         limited.tasks[path] = {"order_key": "k"}
-        limited.limits.imports.tried(path)
+        limited.limits.imports.note_tried(path)
 
     limited.publish("app.unknown", "first", key="k", due=1000)
     limited.publish("app.unknown", "second", key="k")

@@ -3,12 +3,16 @@
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from django_vtqueue.core.clock import LAST, from_instant
-from django_vtqueue.inspection import keyset
-from django_vtqueue.inspection.keyset import ListQuery, Page, list_jobs, list_letters, waiting_parts
+from django_vtqueue.core.ids import digits_in, id_end
+from django_vtqueue.inspection import lists
+from django_vtqueue.inspection.lists import ListQuery, Page, ending, list_jobs, list_letters, waiting_parts
+from django_vtqueue.models import Job
+from django_vtqueue.queue.lookup import ids_of
 from tests.fake_clock import at
 
 from .bench import Bench
@@ -74,8 +78,26 @@ def test_what_is_published_while_a_page_is_read(bench: Bench, monkeypatch: pytes
                 bench.publish("a", "b", priority=5)
             yield part
 
-    monkeypatch.setattr(keyset, "waiting_parts", parts)
+    monkeypatch.setattr(lists, "waiting_parts", parts)
     query = ListQuery(word="due", text="nothing has this")
     page = list_jobs(bench.jobs, query, None, size=COUNT, limit=COUNT, now=at(100))
     assert page.rows == []
     assert page.looked_to
+
+
+@pytest.mark.parametrize("count", [8, 12, 13, 16, 17, 20, 24, 25, 32])
+def test_the_end_of_an_id(bench: Bench, count: int) -> None:
+    """A row is found by the last digits of its id, or by all of them, with dashes as people see it or without."""
+    job_id, other = map(UUID, bench.publish("a", "b"))
+    digits = job_id.hex[-count:]
+    for text in (digits, digits.upper(), id_end(digits)):
+        query = ListQuery(text=text)
+        assert [row.pk for row in list_jobs(bench.jobs, query, None, size=100, limit=2, now=at(100)).rows] == [job_id]
+        assert [row.pk for row in ending(bench.jobs, digits_in(text), 2)] == [job_id]
+        assert ids_of(f"…{text}", Job, bench.engine.alias) == [job_id] != [other]
+
+
+@pytest.mark.parametrize("text", ["", "123", "1234567", "no digits", "2030-12-31", "1" * 33, "…", "-", "12345678-"])
+def test_what_is_no_end_of_an_id(text: str) -> None:
+    """A few digits, and those with dashes where an id has none, are none."""
+    assert digits_in(text) == ""

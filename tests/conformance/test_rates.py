@@ -173,7 +173,7 @@ def test_a_task_that_is_not_loaded(limited: Limited) -> None:
     assert limited.claim() == {}
     assert (loads, moments(limited), limited.engine.rates(["key:r"])) == (["app.unknown"], [1, 1, 1], {})
     limited.tasks["app.unknown"] = {"rate": "10/s"}
-    limited.limits.imports.tried("app.unknown")
+    limited.limits.imports.note_tried("app.unknown")
     assert [name for now in (1, 1.05, 1.1, 1.2) for name in limited.claim(now)] == ["a", "b", "c"]
     assert limited.engine.rates(["key:r"])["key:r"][1] == 100_000
 

@@ -11,7 +11,7 @@ from django_vtqueue.core.shares import Shares
 def serve(shares: Shares, waiting: dict[str, int], limit: int) -> str:
     """Serve as claims do; return the names in their order."""
     names = shares.order({name: [name] * min(count, limit) for name, count in waiting.items()}, limit)
-    shares.served(names)
+    shares.note_served(names)
     for name in names:
         waiting[name] -= 1
     return "".join(names)

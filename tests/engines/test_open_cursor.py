@@ -10,8 +10,7 @@ import pytest
 from django.db import OperationalError, connections, transaction
 from django.test.utils import CaptureQueriesContext
 
-from django_vtqueue import Queue, control
-from django_vtqueue.engines.sqlite.lock import StaleTransaction
+from django_vtqueue import Queue, StaleTransaction, control
 from django_vtqueue.execution.connections import close_leftovers
 from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.queue import dead_letters, pauses

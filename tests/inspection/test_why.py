@@ -21,7 +21,7 @@ from django_vtqueue.core.humanize import time_of
 from django_vtqueue.core.job import Scope
 from django_vtqueue.core.settlement import put_off
 from django_vtqueue.engines import engine_for
-from django_vtqueue.inspection.keyset import ListQuery, count_jobs, list_jobs
+from django_vtqueue.inspection.lists import ListQuery, count_jobs, list_jobs
 from django_vtqueue.models import DeadLetter, Job, WorkerProcess
 from django_vtqueue.queue.claims import Claims
 from django_vtqueue.queue.pauses import pause

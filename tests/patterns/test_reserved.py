@@ -21,7 +21,7 @@ from django_vtqueue.core.clock import SECOND
 from django_vtqueue.core.names import RESERVED, is_reserved
 from django_vtqueue.engines import engine_for
 from django_vtqueue.inspection import overview
-from django_vtqueue.inspection.keyset import ListQuery, count_jobs, list_jobs
+from django_vtqueue.inspection.lists import ListQuery, count_jobs, list_jobs
 from django_vtqueue.models import RESERVED as ROWS
 from django_vtqueue.models import Job
 from django_vtqueue.queue.pauses import pause, resume

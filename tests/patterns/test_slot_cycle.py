@@ -218,7 +218,7 @@ def passing(clocks: Passing, join: Join) -> Join:
 
     def passing(*cycle: Any) -> Slot:
         slot = join(*cycle)
-        slot._holder.told = clocks
+        slot._holder.no_next_turn = clocks
         return slot
 
     return passing
@@ -446,7 +446,7 @@ def test_in_a_test_case(clocks: Passing, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(slot_cycle, "SHORTEST", 0.1)
     monkeypatch.setattr(slot_cycle, "CYCLES", 0.7)
     with SlotCycle("x", 2, 1.5).join() as slot:
-        slot._holder.told = clocks
+        slot._holder.no_next_turn = clocks
         assert [turn.missed for turn in some(slot, 2)] == [0, 0]
         assert slot.token == 1
 

@@ -17,8 +17,8 @@ from django_vtqueue.core.counts import MINUTE
 from django_vtqueue.core.ids import new_uuid
 from django_vtqueue.inspection import limits, overview, trees
 from django_vtqueue.inspection.charts import charted
-from django_vtqueue.inspection.keyset import ListQuery, count_jobs, ending, list_jobs, list_letters
 from django_vtqueue.inspection.leases import cycles, holdings
+from django_vtqueue.inspection.lists import ListQuery, count_jobs, ending, list_jobs, list_letters
 from django_vtqueue.models import DeadLetter, Job, Throughput
 
 from ..conftest import ALIAS

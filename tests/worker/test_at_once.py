@@ -66,10 +66,10 @@ def test_the_supervisor_knows_the_time_limit_that_a_job_has_now(worker: Worker, 
     missed = 0
     with repeated(worker.work.tell_supervisor) as barrier:
         for _ in range(TIMES):
-            worker.told(TransactionWaits(job.key))
+            worker.note_event(TransactionWaits(job.key))
             worker.work.tell_supervisor()
             barrier.wait()
-            worker.told(TransactionBegun(job.key))
+            worker.note_event(TransactionBegun(job.key))
             barrier.wait()
             missed += worker.state.ends_at == NEVER
     assert not missed

@@ -1,4 +1,4 @@
-"""The statements that find due rows on PostgreSQL, and the time from which they are due: of all queues, or named ones.
+"""What is due on PostgreSQL, and the time from which it is: the statements that find it, of all queues, or named ones.
 
 A walk over the rows in claim order would visit every scheduled job of a higher priority. So the walk goes over the
 distinct priorities of the waiting jobs, highest first, each found by one seek; inside a priority the due jobs are a
@@ -13,15 +13,25 @@ jobs with a key of which another transaction judges the limit: so it never waits
 the same places. These locks end with the transaction.
 """
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from ...core import grace
+from ...core.clock import SECOND
 from ...core.copies import DEFAULT_COPIES, ROUNDS
-from ...core.grace import GAP_DIVISOR, GRACE_DIVISOR, REST_DIVISOR
-from ...core.job import Scope
+from ...core.job import Due, Ended, Scope
+from ...core.names import is_reserved
+from .connection import PostgreSQLConnection
 from .limits import OF_CONCURRENCY, OF_RATE, lock_of
+from .places import DueWalk, Walk
 from .statements import hexed, hidden
+
+WIDER, BESIDE = 2, 100  # rows that are looked at for each that is wanted, and beside these: other claims lock some
+MOST_NAMES = 20  # of a scope whose walk begins at places: it seeks 201 of them for each name
+
+Served = tuple[tuple[str, ...] | None, bool]  # queues, and whether of raw payloads
 
 
 @lru_cache
@@ -191,17 +201,17 @@ def walks(begin: From) -> Walks:
 
 SEARCH_FROM_FIRST, SEARCH_FROM_PLACES = walks(FROM_THE_FIRST), walks(FROM_PLACES)
 
-# Hidden rows that may be shown again, of the queues that have any: released rows, and rows whose lease has
+# Hidden rows that may become visible again, of the queues that have any: released rows, and rows whose lease has
 # ended, if the holder has had the time to renew it (see core/grace.py).
-GRACE = f"least(job.lease_us / {GRACE_DIVISOR}, %(grace)s)"
+GRACE = f"least(job.lease_us / {grace.GRACE_DIVISOR}, %(grace)s)"
 HIDDEN_OF_NAME = f"job.queue_name = name.value AND {OF_KIND}"
 IN_SCOPE = "(%(names)s::text[] IS NULL OR name.value = ANY(%(names)s::text[]))"
 ENDED = f"""job.lease_until <= %(now)s
       AND (job.worker_id IN ('', %(own)s) OR job.lease_until + {GRACE} <= %(now)s
           AND job.lease_until <= %(now)s::bigint - %(free)s::bigint AND NOT EXISTS (
           SELECT 1 FROM json_array_elements(%(gaps)s::json) AS gap(value)
-          WHERE (gap.value ->> 0)::float8 < least(job.lease_us / {REST_DIVISOR}, %(rest)s)
-            AND (gap.value ->> 1)::float8 > job.lease_us / {GAP_DIVISOR}
+          WHERE (gap.value ->> 0)::float8 < least(job.lease_us / {grace.REST_DIVISOR}, %(rest)s)
+            AND (gap.value ->> 1)::float8 > job.lease_us / {grace.GAP_DIVISOR}
       ))"""
 # With overflow the end of a lease does not end the attempt; see the same condition in engines/sqlite/due.py.
 REAPPEARS = f"""(job.copies IS NOT NULL AND job.started_at IS NOT NULL AND job.cancelled_at IS NULL AND (
@@ -241,3 +251,87 @@ SELECT min((
 # How many entries of indexes this session has read in this transaction, or in the last second.
 ENTRIES_READ = """
 SELECT coalesce(sum(pg_stat_get_xact_tuples_returned(to_regclass(name))), 0) FROM unnest(%(names)s::text[]) AS name"""
+
+
+class PostgreSQLClaiming(PostgreSQLConnection):
+    """The part of an Engine that finds what may be claimed: what is due, whose lease has ended, and when."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._due: dict[Served, DueWalk] = defaultdict(self._new_due_walk)
+        self._hidden: dict[Served, Walk] = defaultdict(self._new_hidden_walk)
+
+    def search_all(self) -> None:
+        self._due.clear()
+        self._hidden.clear()
+
+    def _walks(self, scope: Scope) -> tuple[DueWalk, Walk]:
+        """Return the two walks of a scope: over what is due, and over what is hidden.
+
+        Only a control loop has walks that rest, since it goes on with them; other code claims once and wants all.
+        """
+        if self.traced or len(scope.queues or ()) > MOST_NAMES:
+            return self._new_due_walk(), self._new_hidden_walk()
+        served = scope.queues, scope.raw
+        return self._due[served], self._hidden[served]
+
+    def _new_due_walk(self) -> DueWalk:
+        return DueWalk(lambda: self._read("vtqueue_job_due", "vtqueue_job_queue"))
+
+    def _new_hidden_walk(self) -> Walk:
+        return Walk(lambda: self._read("vtqueue_job_hidden"))
+
+    def _read(self, *indexes: str) -> int:
+        return int(self._value(ENTRIES_READ, {"names": list(indexes)}))
+
+    def queue_names(self, limit: int | None = None) -> list[str]:
+        # Sorted here: the database may have another order of letters.
+        return sorted(name for (name,) in self._rows(QUEUE_NAMES) if not is_reserved(name))[:limit]
+
+    def first_due(self, scope: Scope) -> int | None:
+        due_walk, hidden = walks = self._walks(scope)
+        instants = [] if scope.jobs_left == 0 else [self._earliest(scope, due_walk)]
+        if not hidden.rests():
+            values = {**given(scope), "grace": grace.GRACE}
+            instants.append(hidden.made(lambda: self._value(FIRST_LEASE_END, values)))
+        now = self.now()
+        instants += [now + round(seconds * SECOND) for walk in walks if (seconds := walk.rests())]
+        return min((instant for instant in instants if instant is not None), default=None)
+
+    def _earliest(self, scope: Scope, walk: DueWalk) -> int | None:
+        values = given(scope)
+        if walk.rests():
+            due_at = self._value(SEARCH_FROM_PLACES.earliest_of(scope), {**values, **walk.given()})
+        else:
+            due_at = walk.made(lambda: self._value(SEARCH_FROM_FIRST.earliest_of(scope), values))
+        return None if due_at is None else max(due_at, scope.not_before)
+
+    def ended(
+        self, scope: Scope, limit: int, now: int, grace_period: grace.GracePeriod, *, overflow: bool = False
+    ) -> list[Ended]:
+        _, walk = self._walks(scope)
+        if walk.rests():
+            return []
+        values = {**given(scope), **grace_period._asdict(), "rest": grace.REST, "now": now, "limit": limit}
+        values["overflow"] = overflow
+        return [Ended(*row) for row in walk.made(lambda: self._found(ENDED_LEASES, values))]
+
+    def due(self, scope: Scope, limit: int, now: int, *, named: bool = False) -> list[Due]:
+        values = {**given(scope), "now": now, "limit": limit, "wider": WIDER * limit + BESIDE}
+        if scope.queues and len(scope.queues) == 1:
+            values["name"] = scope.queues[0]
+        walk, _ = self._walks(scope)
+        if walk.rests():
+            rows = self._found(SEARCH_FROM_PLACES.due_of(scope), {**values, **walk.given()})
+        else:
+            rows = walk.made(lambda: self._found(SEARCH_FROM_FIRST.due_of(scope), values))
+        found = [Due(*row) for row in rows]
+        if walk.rests():
+            walk.found(found, limit, now)
+        return found
+
+    def overdue(self, limit: int, now: int) -> list[Due]:
+        return [Due(*row) for row in self._found(OVERDUE, {"now": now, "limit": limit})]
+
+    def _found(self, sql: str, values: dict[str, Any]) -> Sequence[tuple[Any, ...]]:
+        return self._rows(locking(sql, self._in_transaction), values)

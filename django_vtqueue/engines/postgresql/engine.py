@@ -12,12 +12,11 @@ from ...core import history, states
 from ...core.clock import SECOND
 from ...core.ids import first_id
 from ...core.job import ClaimKey, Handle, HeldJob, NewJobs, Progress, StoredJob
-from ...core.names import is_reserved
 from ..base import Engine, Trouble
 from ..portable import SLICE
-from . import clock_steps, due
+from . import clock_steps
 from . import statements as sql
-from .claiming import PostgreSQLClaiming
+from .due import PostgreSQLClaiming
 from .limits import OF_QUEUE, PostgreSQLLimits
 from .listening import PostgreSQLListening
 from .overflow import PostgreSQLOverflow
@@ -33,7 +32,7 @@ class HandleField(UUIDField):
         return None if value is None else value.hex
 
 
-def _shared(new: NewJobs) -> dict[str, Any]:
+def _common(new: NewJobs) -> dict[str, Any]:
     """Return what all jobs that are published together have in common."""
     names = ("queue_name", "task_path", "priority", "max_attempts", "lease_us", "enqueued_at", "due_at", "start_by")
     return {name: getattr(new, name) for name in names}
@@ -57,7 +56,7 @@ class PostgreSQLEngine(
         self._lock(OF_QUEUE, [queue_name])
 
     def insert(self, new: NewJobs) -> bool:
-        values = _shared(new)
+        values = _common(new)
         if len(new.jobs) == 1:
             [(values["id"], values["payload"])] = new.jobs
             self._run(sql.INSERT, values)
@@ -77,7 +76,7 @@ class PostgreSQLEngine(
         places: Sequence[int] = range(len(rows))
         if new.unique_keys:  # all take keys in one order, else two of them may wait for each other
             places = sorted(places, key=lambda index: rows[index]["unique_key"] or "")
-        values = {**_shared(new), "unique_until": new.unique_until, "parent_id": new.parent_id, "replace": new.replace}
+        values = {**_common(new), "unique_until": new.unique_until, "parent_id": new.parent_id, "replace": new.replace}
         if len(rows) == 1 and self._is_stored_alone({"jobs": json.dumps(rows, ensure_ascii=False), **values}):
             return {}
         duplicates = {}
@@ -108,12 +107,8 @@ class PostgreSQLEngine(
     def pauses(self) -> dict[str, int | None]:
         return dict(self._rows(sql.PAUSES))
 
-    def queue_names(self, limit: int | None = None) -> list[str]:
-        # Sorted here: the database may have another order of letters.
-        return sorted(name for (name,) in self._rows(due.QUEUE_NAMES) if not is_reserved(name))[:limit]
-
-    def show(self, handles: Sequence[Handle]) -> None:
-        self._run(sql.SHOW, {"ids": list(handles)})
+    def unhide(self, handles: Sequence[Handle]) -> None:
+        self._run(sql.UNHIDE, {"ids": list(handles)})
 
     def lease(
         self, handles: Sequence[Handle], worker_id: str, now: int, lease_us: int | None, attempts: int = 1

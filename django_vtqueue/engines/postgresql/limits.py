@@ -54,7 +54,7 @@ IS_PARKED = f"""job.finished_at IS NULL AND job.lease_until IS NULL AND job.move
 
 # The queues in which jobs of these keys are parked, each found by one seek, and the first of them.
 NEXT_QUEUE = f"SELECT job.queue_name FROM vtqueue_job AS job WHERE {IS_PARKED}"
-GIVE_BACK = f"""
+UNPARK = f"""
 WITH RECURSIVE line(key, most, name) AS (
     SELECT mine.key, mine.most, ({NEXT_QUEUE} AND job.concurrency_key = mine.key ORDER BY job.queue_name LIMIT 1)
     FROM unnest(%(keys)s::text[], %(limits)s::int[]) AS mine(key, most)
@@ -72,7 +72,7 @@ FROM line CROSS JOIN LATERAL (
 WHERE back.id = parked.id"""
 
 # Who ends one of these has its row, and will want the lock of its key: it unparks the next one itself.
-PUT_BACK = f"""
+UNPARK_ROWS = f"""
 UPDATE vtqueue_job SET due_at = moved_from, moved_from = NULL
 WHERE id IN (
     SELECT job.id FROM vtqueue_job AS job WHERE job.id = ANY(%(ids)s::uuid[]) AND {hidden(IS_PARKED)}
@@ -180,10 +180,10 @@ class PostgreSQLLimits(PostgreSQLConnection):
     def unpark(self, keys: Mapping[str, int]) -> int:
         with self.transaction():
             given = self._lock(OF_CONCURRENCY, keys)
-            return self._run(GIVE_BACK, {**given, "limits": [keys[key] for key in given["keys"]]})
+            return self._run(UNPARK, {**given, "limits": [keys[key] for key in given["keys"]]})
 
     def unpark_rows(self, handles: Sequence[Handle]) -> int:
-        return self._run(PUT_BACK, {"ids": list(handles)})
+        return self._run(UNPARK_ROWS, {"ids": list(handles)})
 
     def parked(self, after: str, limit: int) -> list[Parked]:
         return [Parked(*row) for row in self._rows(PARKED, {"after": after, "limit": limit})]

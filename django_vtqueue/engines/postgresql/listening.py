@@ -58,7 +58,7 @@ class PostgreSQLListener(Listener):
 
     def __init__(self, alias: str, rung: Callable[[bool], None]) -> None:
         self._alias, self._rung = alias, rung
-        self._told = False  # that it is not connected
+        self._logged = False  # that it is not connected
         self._end, self._ending = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name="listener", daemon=True)
         self._thread.start()
@@ -91,8 +91,8 @@ class PostgreSQLListener(Listener):
             return bool(selector.select(seconds))
 
     def _say_once(self, error: Exception) -> None:
-        if not self._told:
-            self._told = True
+        if not self._logged:
+            self._logged = True
             why = " ".join(str(error).split())  # libpq writes several lines
             logger.warning("LISTEN has ended (%s); until it is back, this process looks for jobs itself", why)
 
@@ -111,9 +111,9 @@ class PostgreSQLListener(Listener):
                     raise PooledConnection
                 cursor.execute(f"LISTEN {channel}")
             self.hears = True
-            if self._told:
+            if self._logged:
                 logger.info("LISTEN is back")
-                self._told = False
+                self._logged = False
             try:
                 yield connection.connection
             finally:

@@ -122,7 +122,7 @@ SET state = 'RUNNING', claims = least(claims + 1, {MOST_CLAIMS}),
 WHERE id = ANY(%(ids)s::uuid[])
 RETURNING {COLUMNS}"""
 
-SHOW = "UPDATE vtqueue_job SET lease_until = NULL WHERE id = ANY(%(ids)s::uuid[]) AND state = 'READY'"
+UNHIDE = "UPDATE vtqueue_job SET lease_until = NULL WHERE id = ANY(%(ids)s::uuid[]) AND state = 'READY'"
 
 READ = f"SELECT {COLUMNS} FROM vtqueue_job WHERE id = ANY(%(ids)s::uuid[]) ORDER BY id"
 
@@ -130,7 +130,7 @@ READ_LOCKED = f"{READ} FOR UPDATE"  # in a transaction, which settles what it ha
 
 # The id, the claim number, the worker and the state guard every change by a holder, or in its name: renewals,
 # settlements, burials, progress, the start of an attempt. EXTEND, NOTE_STEPS and PASS_ON write the same guard out.
-# REQUEST_STOP, SEND_EVENT and SET_RIGHT change a row whoever holds it. LEASE, SHOW and SHARE need no guard: they are
+# REQUEST_STOP, SEND_EVENT and SET_RIGHT change a row whoever holds it. LEASE, UNHIDE and SHARE need no guard: they are
 # given rows that the same transaction has locked.
 OF_HOLDER = """
     job.id = ANY(%(ids)s::uuid[]) AND job.id = mine.id AND job.claims = mine.claims

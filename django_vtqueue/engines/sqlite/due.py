@@ -1,4 +1,4 @@
-"""The statements that find due rows on SQLite, and the time from which they are due: of all queues, or of named ones.
+"""What is due on SQLite, and the time from which it is: the statements that find it, of all queues, or of named ones.
 
 A walk over the rows in claim order would visit every scheduled job of a higher priority. So the walk goes over the
 distinct priorities of the waiting jobs, highest first, each found by one seek; inside a priority the due jobs are a
@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from ...core import grace
 from ...core.copies import DEFAULT_COPIES, ROUNDS
-from ...core.grace import GAP_DIVISOR, GRACE_DIVISOR, REST_DIVISOR
-from ...core.job import Scope
+from ...core.job import Due, Ended, Scope
 from ...core.names import RESERVED
+from .connection import SQLiteConnection
 
 
 @lru_cache
@@ -157,18 +158,18 @@ SELECT min((
     )) FROM level WHERE level.priority IS NOT NULL
 )) FROM json_each(:names) AS name"""
 
-# Hidden rows that may be shown again, of the queues that have any: released rows, and rows whose lease has
+# Hidden rows that may become visible again, of the queues that have any: released rows, and rows whose lease has
 # ended, if the holder has had the time to renew it (see core/grace.py).
 NAME_HINT = LEVEL_HINT.replace("level.priority", "name.value")
-GRACE = f"min(job.lease_us / {GRACE_DIVISOR}, :grace)"
+GRACE = f"min(job.lease_us / {grace.GRACE_DIVISOR}, :grace)"
 HIDDEN_OF_NAME = "job.queue_name = name.value AND (job.task_path = '') = :raw"
 IN_SCOPE = "(:names IS NULL OR name.value IN (SELECT value FROM json_each(:names)))"
 ENDED = f"""job.lease_until <= :now
       AND (job.worker_id IN ('', :own) OR job.lease_until + {GRACE} <= :now
           AND job.lease_until <= :now - :free AND NOT EXISTS (
           SELECT 1 FROM json_each(:gaps) AS gap
-          WHERE json_extract(gap.value, '$[0]') < min(job.lease_us / {REST_DIVISOR}, :rest)
-            AND json_extract(gap.value, '$[1]') > job.lease_us / {GAP_DIVISOR}
+          WHERE json_extract(gap.value, '$[0]') < min(job.lease_us / {grace.REST_DIVISOR}, :rest)
+            AND json_extract(gap.value, '$[1]') > job.lease_us / {grace.GAP_DIVISOR}
       ))"""
 # With overflow the end of a lease does not end the attempt: the job reappears, and a worker that does not run it yet
 # gets a copy. Once as many copies run as are allowed, the holder of the last one renews the lease. If that lease ends
@@ -196,3 +197,40 @@ SELECT min((
     SELECT job.lease_until + {GRACE} FROM vtqueue_job AS job INDEXED BY vtqueue_job_hidden
     WHERE {HIDDEN_OF_NAME} AND job.lease_until IS NOT NULL AND {OTHERS} ORDER BY job.lease_until LIMIT 1
 )) FROM {NAMES_HIDDEN} AS name WHERE {IN_SCOPE}"""
+
+
+class SQLiteClaiming(SQLiteConnection):
+    """The part of an Engine that finds what may be claimed: what is due, whose lease has ended, and when."""
+
+    def queue_names(self, limit: int | None = None) -> list[str]:
+        rows = self._rows(QUEUE_NAMES, {"limit": -1 if limit is None else limit})
+        return sorted({name for (name,) in rows})[:limit]
+
+    def first_due(self, scope: Scope) -> int | None:
+        values = given(scope)
+        due_at = None
+        if scope.jobs_left != 0:
+            due_at = self._value(EARLIEST_ALL if scope.queues is None else EARLIEST_NAMED, values)
+        if due_at is not None:
+            due_at = max(due_at, scope.not_before)
+        expiry = self._value(FIRST_LEASE_END, {**values, "grace": grace.GRACE})
+        return min((instant for instant in (due_at, expiry) if instant is not None), default=None)
+
+    def ended(
+        self, scope: Scope, limit: int, now: int, grace_period: grace.GracePeriod, *, overflow: bool = False
+    ) -> list[Ended]:
+        values = {**given(scope), **grace_period._asdict(), "rest": grace.REST, "now": now, "limit": limit}
+        return [Ended(*row) for row in self._list(ENDED_LEASES, {**values, "overflow": int(overflow)})]
+
+    def due(self, scope: Scope, limit: int, now: int, *, named: bool = False) -> list[Due]:
+        values = {**given(scope), "now": now, "limit": limit, "named": int(named)}
+        if scope.queues is None:
+            found = self._list(DUE_ALL, values)
+        elif len(scope.queues) == 1:
+            found = self._list(DUE_OF_ONE, {**values, "name": scope.queues[0]})
+        else:
+            found = self._list(DUE_NAMED, values)
+        return [Due(*row) for row in found]
+
+    def overdue(self, limit: int, now: int) -> list[Due]:
+        return [Due(*row) for row in self._list(OVERDUE, {"now": now, "limit": limit, "named": 0})]

@@ -13,14 +13,14 @@ from django.db.models.expressions import RawSQL
 
 from ...core import history, states
 from ...core.clock import SECOND
-from ...core.grace import GRACE, REST, GracePeriod
 from ...core.ids import first_id
-from ...core.job import ClaimKey, Due, Ended, Handle, HeldJob, NewJobs, Progress, Scope, StoredJob
+from ...core.job import ClaimKey, Handle, HeldJob, NewJobs, Progress, StoredJob
 from ..base import Engine
 from ..portable import SLICE
-from . import clock_steps, due
+from . import clock_steps
 from . import statements as sql
 from .connection import all_rows
+from .due import SQLiteClaiming
 from .file import outdated
 from .limits import SQLiteLimits
 from .lock import always
@@ -34,7 +34,7 @@ FIRST = 4  # rows that are read as one value, before it is known how large they 
 PIECE = 2_000_000  # characters of such a value, about
 
 
-def _shared(new: NewJobs) -> dict[str, Any]:
+def _common(new: NewJobs) -> dict[str, Any]:
     """Return what all jobs that are published together have in common."""
     return {
         "queue_name": new.queue_name,
@@ -58,13 +58,13 @@ def _options(new: NewJobs) -> dict[str, Any]:
     return options
 
 
-class SQLiteEngine(SQLiteSettling, SQLiteOverflow, SQLiteLimits, SQLiteSteps, Engine):
+class SQLiteEngine(SQLiteClaiming, SQLiteSettling, SQLiteOverflow, SQLiteLimits, SQLiteSteps, Engine):
     """See Engine."""
 
     outdated = staticmethod(outdated)
 
     def insert(self, new: NewJobs) -> bool:
-        connection, values = self._connected(), _shared(new)
+        connection, values = self._connected(), _common(new)
         if len(new.jobs) == 1:
             [(values["id"], values["payload"])] = new.jobs
             if new.start_by is None:
@@ -83,7 +83,7 @@ class SQLiteEngine(SQLiteSettling, SQLiteOverflow, SQLiteLimits, SQLiteSteps, En
 
     def _insert_one(self, new: NewJobs) -> dict[int, tuple[str, str]]:
         connection, options = self._connected(), _options(new)
-        values = _shared(new) | options
+        values = _common(new) | options
         [(values["id"], values["payload"])] = new.jobs
         if self._write(connection, sql.insert_with((*options,), sql.IF_UNIQUE), values):
             return {}
@@ -93,7 +93,7 @@ class SQLiteEngine(SQLiteSettling, SQLiteOverflow, SQLiteLimits, SQLiteSteps, En
 
     def _insert_many(self, new: NewJobs) -> dict[int, tuple[str, str]]:
         options = {"start_by": new.start_by, "unique_until": new.unique_until, "parent_id": new.parent_id}
-        values = {**_shared(new), **options, "replace": new.replace}
+        values = {**_common(new), **options, "replace": new.replace}
         none: list[str | None] = [None] * len(new.jobs)
         keys = (new.unique_keys or none, new.concurrency_keys or none, new.rate_keys or none)
         rows: list[Any] = [(job_id, *each, payload) for (job_id, payload), *each in zip(new.jobs, *keys, strict=True)]
@@ -115,42 +115,8 @@ class SQLiteEngine(SQLiteSettling, SQLiteOverflow, SQLiteLimits, SQLiteSteps, En
     def pauses(self) -> dict[str, int | None]:
         return dict(self._rows(sql.PAUSES, {}))
 
-    def queue_names(self, limit: int | None = None) -> list[str]:
-        rows = self._rows(due.QUEUE_NAMES, {"limit": -1 if limit is None else limit})
-        return sorted({name for (name,) in rows})[:limit]
-
-    def first_due(self, scope: Scope) -> int | None:
-        values = due.given(scope)
-        due_at = None
-        if scope.jobs_left != 0:
-            due_at = self._value(due.EARLIEST_ALL if scope.queues is None else due.EARLIEST_NAMED, values)
-        if due_at is not None:
-            due_at = max(due_at, scope.not_before)
-        expiry = self._value(due.FIRST_LEASE_END, {**values, "grace": GRACE})
-        return min((instant for instant in (due_at, expiry) if instant is not None), default=None)
-
-    def ended(
-        self, scope: Scope, limit: int, now: int, grace_period: GracePeriod, *, overflow: bool = False
-    ) -> list[Ended]:
-        given = {**due.given(scope), **grace_period._asdict(), "overflow": int(overflow)}
-        values = {**given, "rest": REST, "now": now, "limit": limit}
-        return [Ended(*row) for row in self._list(due.ENDED_LEASES, values)]
-
-    def show(self, handles: Sequence[Handle]) -> None:
-        self._run(sql.SHOW, {"rowids": json.dumps(handles)})
-
-    def due(self, scope: Scope, limit: int, now: int, *, named: bool = False) -> list[Due]:
-        values = {**due.given(scope), "now": now, "limit": limit, "named": int(named)}
-        if scope.queues is None:
-            found = self._list(due.DUE_ALL, values)
-        elif len(scope.queues) == 1:
-            found = self._list(due.DUE_OF_ONE, {**values, "name": scope.queues[0]})
-        else:
-            found = self._list(due.DUE_NAMED, values)
-        return [Due(*row) for row in found]
-
-    def overdue(self, limit: int, now: int) -> list[Due]:
-        return [Due(*row) for row in self._list(due.OVERDUE, {"now": now, "limit": limit, "named": 0})]
+    def unhide(self, handles: Sequence[Handle]) -> None:
+        self._run(sql.UNHIDE, {"rowids": json.dumps(handles)})
 
     def lease(
         self, handles: Sequence[Handle], worker_id: str, now: int, lease_us: int | None, attempts: int = 1

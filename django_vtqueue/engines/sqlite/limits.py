@@ -53,11 +53,11 @@ WITH RECURSIVE first(key, name, handle) AS (
 )"""
 PARKED_IN = f"{FIRST_PARKED} SELECT json_group_array(json_array(first.key, first.name)) FROM first"
 
-GIVE_ONE_BACK = f"""
+UNPARK_ONE = f"""
 UPDATE vtqueue_job SET due_at = moved_from, moved_from = NULL
 WHERE rowid IN ({FIRST_PARKED} SELECT first.handle FROM first)"""
 
-GIVE_BACK = f"""
+UNPARK = f"""
 UPDATE vtqueue_job SET due_at = moved_from, moved_from = NULL
 WHERE rowid IN (
     SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_parked
@@ -66,7 +66,7 @@ WHERE rowid IN (
 )"""
 
 # The pluses keep the planner off the indexes of what is moved, which it prefers after an ANALYZE of long ago.
-PUT_BACK = f"""
+UNPARK_ROWS = f"""
 UPDATE vtqueue_job SET due_at = moved_from, moved_from = NULL
 WHERE rowid IN (SELECT value FROM json_each(:rowids))
   AND +finished_at IS NULL AND +lease_until IS NULL AND +moved_from IS NOT NULL AND due_at = {LAST_INSTANT}"""
@@ -159,14 +159,14 @@ class SQLiteLimits(SQLiteConnection):
         self._run(PARK, {"rowids": json.dumps(handles)})
 
     def unpark(self, keys: Mapping[str, int]) -> int:
-        back = self._run(GIVE_ONE_BACK, {"keys": json.dumps([*keys])})
+        back = self._run(UNPARK_ONE, {"keys": json.dumps([*keys])})
         more = [key for key, limit in keys.items() if limit > 1] if back else ()
         for key, name in self._list(PARKED_IN, {"keys": json.dumps(more)}) if more else ():
-            back += self._run(GIVE_BACK, {"key": key, "name": name, "limit": keys[key] - 1})
+            back += self._run(UNPARK, {"key": key, "name": name, "limit": keys[key] - 1})
         return back
 
     def unpark_rows(self, handles: Sequence[Handle]) -> int:
-        return self._run(PUT_BACK, {"rowids": json.dumps(handles)})
+        return self._run(UNPARK_ROWS, {"rowids": json.dumps(handles)})
 
     def parked(self, after: str, limit: int) -> list[Parked]:
         return [Parked(*row) for row in self._list(PARKED, {"after": after, "limit": limit})]

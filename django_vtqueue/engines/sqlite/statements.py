@@ -91,7 +91,7 @@ SET state = 'RUNNING', claims = min(claims + 1, {MOST_CLAIMS}),
     unique_until = CASE unique_until WHEN 'start' THEN 'started' ELSE unique_until END
 WHERE rowid IN (SELECT value FROM json_each(:rowids))"""
 
-SHOW = """
+UNHIDE = """
 UPDATE vtqueue_job SET lease_until = NULL
 WHERE rowid IN (SELECT value FROM json_each(:rowids)) AND +state = 'READY'"""
 
@@ -104,7 +104,7 @@ WHERE rowid IN (SELECT value FROM json_each(:rowids))"""
 #
 # These have no guard. They change a row whoever holds it: REQUEST_STOP, SEND_EVENT in steps.py, and SET_RIGHT in
 # clock_steps.py. They are given rows that the same transaction has found to be free, hidden or expired, or has leased:
-# LEASE, SHOW and SHARE.
+# LEASE, UNHIDE and SHARE.
 #
 # The pluses keep the planner off vtqueue_job_worker, which it prefers to the key after ANALYZE: it would read all rows
 # of a worker for each of them, or, if hardly anything was held at the time of ANALYZE, all that are held now.

@@ -36,7 +36,7 @@ from ...worker.options import WorkerOptions, limits_of, scopes_of, served
 from ...worker.outage import Outage
 from ...worker.reload import run_with_reload, stop_with_parent
 from ...worker.shutdown import exit_at_once
-from ...worker.stop_signals import Stopping
+from ...worker.stop_signals import StopSignals
 from ...worker.supervisor import Supervisor
 from ...worker.unread_records import without_unread_records
 from ..arguments import add_backend, backend_of, option_of, positive, refuse_copy, refuse_errors, refuse_file
@@ -82,41 +82,41 @@ class Command(BaseCommand):
     def handle(self, **options: Any) -> None:
         owns_process = bool(getattr(self, "_called_from_command_line", False))
         backend = backend_of(options["backend"])
-        plan = plan_of(options, backend, owns_process)
+        worker_options = worker_options_of(options, backend, owns_process)
         log = WorkerLog(verbosity=options["verbosity"], option=option_of(backend), now=backend.now)
-        reload = settings.DEBUG and not plan.drain if options["reload"] is None else options["reload"]
+        reload = settings.DEBUG and not worker_options.drain if options["reload"] is None else options["reload"]
         with log_lines(sys.stderr if owns_process else self.stderr, options["verbosity"]):
             import_task_modules(backend.settings.task_modules)
             refuse_errors(backend)  # once more: now its tasks are known
             refuse_file(backend.database)
-            if not plan.adopt:
+            if not worker_options.adopt:
                 refuse_copy(backend)
             if reload and owns_process:
                 sys.exit(run_with_reload())
             if engine_for(backend.database).private():
-                self.run_inline(backend, plan, log)
+                self.run_inline(backend, worker_options, log)
                 return
-            stopping = Stopping(owns_process)
-            with stopping.on_signals():
-                wait_for_tables(backend.database, stopping)
-                if not stopping.count:
-                    self.run_worker(backend, plan, log, stopping)
+            signals = StopSignals(owns_process)
+            with signals.listening():
+                wait_for_tables(backend.database, signals)
+                if not signals.count:
+                    self.run_worker(backend, worker_options, log, signals)
 
-    def run_worker(self, backend: VTQueueBackend, plan: WorkerOptions, log: WorkerLog, stopping: Stopping) -> None:
+    def run_worker(self, backend: VTQueueBackend, options: WorkerOptions, log: WorkerLog, signals: StopSignals) -> None:
         for message in run_checks(tags=[Tags.database, TAG], databases=[backend.database]):
             if message.id and message.id.startswith("vtqueue.") and not message.is_silenced():
                 logger.warning("%s (%s)", message.msg, message.id)
-        if not plan.adopt:
+        if not options.adopt:
             refuse_copy(backend)  # its tables may have come, or the file itself, while this one waited
-        worker = Supervisor(backend, plan, log) if plan.processes > 1 else Worker(backend, plan, log)
-        stopping.then(worker.stop)
+        worker = Supervisor(backend, options, log) if options.processes > 1 else Worker(backend, options, log)
+        signals.then(worker.stop)
         stop_with_parent(worker.stop)
-        logger.info("vtworker %s ready: %s", shown_worker(worker.id), description(backend, plan))
-        if plan.owns_process:
+        logger.info("vtworker %s ready: %s", shown_worker(worker.id), description(backend, options))
+        if options.owns_process:
             systemd.notify(systemd.READY)
             dump_threads_at(signal.SIGUSR1)
             gc.freeze()  # what is there now stays: no need to look through it again and again
-        show = plan.drain and sys.stderr.isatty()
+        show = options.drain and sys.stderr.isatty()
         with without_unread_records(), drain_bar(worker.engine, worker.scopes, log, show=show):
             worker.run()
         logger.info(
@@ -126,22 +126,22 @@ class Command(BaseCommand):
             "" if log.ended == 1 else "s",
             worker.engine.longest_hold * 1000,
         )
-        if plan.drain and (left := left_for_later(worker.engine, worker.scopes)):
+        if options.drain and (left := left_for_later(worker.engine, worker.scopes)):
             logger.info("left for later: %s", left)
         if worker.left_running:
             exit_at_once()
 
-    def run_inline(self, backend: VTQueueBackend, plan: WorkerOptions, log: WorkerLog) -> None:
-        if not plan.drain:
+    def run_inline(self, backend: VTQueueBackend, options: WorkerOptions, log: WorkerLog) -> None:
+        if not options.drain:
             raise CommandError(
                 "Only this thread sees this database (in memory, or inside a transaction): no worker can share it. "
                 "Use --drain to run what is due here and now."
             )
         until = None
-        if plan.drain_retries:
-            until = engine_for(backend.database).now() + microseconds(plan.drain_retries)
-        scopes, limits = scopes_of(backend, plan.queues), limits_of(backend, plan)
-        for outcome in run_due(backend, scopes, until=until, limit=plan.max_jobs, given=limits):
+        if options.drain_retries:
+            until = engine_for(backend.database).now() + microseconds(options.drain_retries)
+        scopes, limits = scopes_of(backend, options.queues), limits_of(backend, options)
+        for outcome in run_due(backend, scopes, until=until, limit=options.max_jobs, given=limits):
             log.outcome(outcome)
 
 
@@ -166,7 +166,7 @@ def left_for_later(engine: Engine, scopes: Sequence[Scope]) -> str:
     return f"{number}; the first is due in {duration(max(to_instant(first) - now, 0))}"
 
 
-def plan_of(options: dict[str, Any], backend: VTQueueBackend, owns_process: bool) -> WorkerOptions:
+def worker_options_of(options: dict[str, Any], backend: VTQueueBackend, owns_process: bool) -> WorkerOptions:
     """Return what the command line says; raise CommandError for queues that the backend does not have."""
     names = backend.settings.queues | set(backend.settings.queue_options)
     given = [weighed(text.strip(), names) for text in (options["queues"] or "").split(",") if text.strip()]
@@ -205,22 +205,22 @@ def weighed(text: str, names: Collection[str]) -> tuple[str, int | None]:
     return name, int(weight)
 
 
-def description(backend: VTQueueBackend, plan: WorkerOptions) -> str:
+def description(backend: VTQueueBackend, options: WorkerOptions) -> str:
     """Return the end of the ready line: queues, threads, database."""
-    weights = plan.weights or {}
-    names = [f"{name}:{weights[name]}" if weights else name for name in served(scopes_of(backend, plan.queues))]
+    weights = options.weights or {}
+    names = [f"{name}:{weights[name]}" if weights else name for name in served(scopes_of(backend, options.queues))]
     queues = ",".join(names) or "all"
-    threads = f"{plan.threads} thread{'' if plan.threads == 1 else 's'}"
-    if plan.processes > 1:
-        threads = f"{plan.processes} processes of {threads}"
+    threads = f"{options.threads} thread{'' if options.threads == 1 else 's'}"
+    if options.processes > 1:
+        threads = f"{options.processes} processes of {threads}"
     return f"queues {queues}; {threads}; {engine_for(backend.database).describe()}"
 
 
-def wait_for_tables(database: str, stopping: Stopping) -> None:
+def wait_for_tables(database: str, signals: StopSignals) -> None:
     """Block until the queue's tables can be read and are of this version, saying once what has to be done."""
     engine = engine_for(database)
     outage, said = Outage(engine), ""
-    while not stopping.count:
+    while not signals.count:
         try:
             problem = mismatch(database)
         except DatabaseError as error:

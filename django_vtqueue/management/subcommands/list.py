@@ -11,11 +11,10 @@ from django.core.management.base import CommandError
 
 from ...backend import VTQueueBackend
 from ...core.clock import LAST, microseconds, to_instant
-from ...core.ids import parse_id
 from ...core.names import is_reserved
 from ...core.states import WORDS
 from ...engines import engine_for
-from ...inspection.keyset import ListQuery, Page, list_jobs, list_letters
+from ...inspection.lists import ListQuery, Page, list_jobs, list_letters
 from ...inspection.waiting import count_children, state_word, waiting_sentence
 from ...models import DeadLetter, Job
 from ...tasks.task import find_task, import_task_modules, loaded_tasks
@@ -49,7 +48,7 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
         queue_name=options["queue"],
         task_path=options["task"],
         since=since(options["since"], now),
-        text=sought(options["text"]),
+        text=options["text"].strip("… "),
     )
     page = found(backend.database, query, options["limit"], now, dead=options["state"] == "dead")
     if options["json"]:
@@ -76,12 +75,6 @@ def remarks(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
                 import_task_modules(modules)
             there = sorted({task.module_path for task in loaded_tasks(modules)})
             yield f"There is no task {path!r}. There are: {', '.join(there) or 'none'}."
-
-
-def sought(text: str) -> str:
-    """Return the text to look for; an id is stored without its dashes."""
-    row_id = parse_id(text)
-    return row_id.hex if row_id else text.strip("… ")
 
 
 def found(database: str, query: ListQuery, limit: int, now: int, *, dead: bool) -> Page:

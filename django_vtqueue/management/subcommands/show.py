@@ -11,7 +11,7 @@ from ...core import history, steps
 from ...core.clock import from_instant
 from ...core.failures import storable
 from ...core.humanize import duration, local, whole
-from ...core.ids import shown_worker
+from ...core.ids import SHORTEST, shown_worker
 from ...core.masks import HIDDEN, Mask
 from ...engines import engine_for
 from ...fields import StoredText
@@ -19,7 +19,6 @@ from ...inspection.trees import ChildJob, children_of, has_tree, tree
 from ...inspection.waiting import state_word
 from ...inspection.why import why
 from ...models import DeadLetter, Job
-from ...queue.lookup import SHORTEST
 from ...tasks.limits import limits_for
 from ...tasks.signatures import mask_of
 from ..output import add_json, as_json, in_json, iso

@@ -5,7 +5,6 @@ up to it are filtered, until the page is full.
 """
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,14 +19,13 @@ from django.db.models.lookups import Exact
 
 from ..core import states
 from ..core.clock import LAST, to_instant
-from ..core.ids import first_id, parse_id
+from ..core.ids import digits_in, first_id, id_end, parse_id
 from ..core.job import Handle
-from ..core.masks import Mask
 from ..core.unique import is_encodable
 from ..engines import engine_for
 from ..models import PARKED, RESERVED, WAITING, Job
 from ..requeueing import PATH
-from ..tasks.signatures import mask_of, searchable
+from ..tasks.signatures import masks_of, searchable
 from .distinct import RAW, tally
 from .overview import levels
 
@@ -281,17 +279,15 @@ def search(rows: QuerySet[Any], text: str) -> Iterator[Any]:
     """Yield the rows that show a text: a search finds nothing in a payload that its mask hides."""
     columns = [column for column in ("task_path", "exception_class", "message") if hasattr(rows.model, column)]
     plain = Q(*(Q(**{f"{column}__icontains": text}) for column in columns), _connector=Q.OR)
-    if re.fullmatch("[0-9a-fA-F]{4,32}", text):
-        plain |= Q(pk__endswith=text.lower())
+    if digits := digits_in(text, shortest=4):
+        plain |= Q(pk__endswith=id_end(digits))
     # Of a row that shows it elsewhere the payload, which may be large, is left in the database.
     payload = Case(When(plain, then=None), default=TEXT, output_field=TextField())
     found = rows.alias(text=TEXT).annotate(searched=payload).filter(plain | Q(text__icontains=in_json(text)))
-    masks: dict[tuple[str, str], Mask] = {}
+    mask = masks_of(rows.db)
     for row in found.iterator(chunk_size=100):
-        kind = row.task_path, row.queue_name
-        if kind not in masks:
-            masks[kind] = mask_of(*kind, rows.db)
-        if row.searched is None or in_json(text).lower() in searchable(row.searched, masks[kind]).lower():
+        own = mask(row.task_path, row.queue_name)
+        if row.searched is None or in_json(text).lower() in searchable(row.searched, own).lower():
             yield row
 
 
@@ -304,4 +300,4 @@ def ending(rows: QuerySet[Any], digits: str, limit: int) -> list[Any]:
     """Return up to ``limit`` of these rows whose ids end so, the newest first, out of the newest IDS."""
     newest = rows.order_by("-pk")
     floor = newest.values_list("pk", flat=True)[IDS : IDS + 1]
-    return list(newest.filter(pk__gt=floor[0] if floor else UUID(int=0), pk__endswith=digits.lower())[:limit])
+    return list(newest.filter(pk__gt=floor[0] if floor else UUID(int=0), pk__endswith=id_end(digits))[:limit])
