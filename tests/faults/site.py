@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -12,9 +11,10 @@ from typing import Any
 import psycopg
 
 from ..postgresql import USER, Server
-from ..processes.running import Running
+from ..processes.running import Running, python
 from ..projects import ROOT, Project
 from ..waiting import wait_until
+from .namespaces import on_host
 
 GONE = "the database cannot be reached ("  # as the control loop says it; a transactional task waits for itself
 LEASE = 5  # seconds: a worker on a busy machine renews it all the same
@@ -162,7 +162,7 @@ class Site:
         self.execute(f"TRUNCATE effect, ledger, {', '.join(name for (name,) in tables)} CASCADE")
 
     def run(self, *arguments: str, host: Sequence[str] = (), bells: str = "bells", **variables: str) -> Running:
-        """Start this Python. ``host``: a command line before it; ``bells``: the folder of its doorbells."""
+        """Start this Python. ``host``: how it comes on another one (see on_host); ``bells``: a folder for doorbells."""
         given = {name: value for name, value in os.environ.items() if not name.startswith(("DJANGO_", "VTQUEUE_"))}
         env = {
             **given,
@@ -173,7 +173,8 @@ class Site:
             **variables,
         }
         log = self.folder / f"log-{len(self.processes)}"
-        self.processes.append(Running([*host, sys.executable, *arguments], env, log))
+        command = on_host(host, *arguments) if host else python(*arguments)
+        self.processes.append(Running(command, env, log))
         return self.processes[-1]
 
     def worker(self, *options: str, **given: Any) -> Running:
