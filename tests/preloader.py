@@ -53,13 +53,12 @@ MODULES = (
     "logging.config",
     "logging.handlers",
 )
-# Where psycopg is installed; and the framework of tasks, Django's own or the one for older releases.
-OPTIONAL = ("django.db.backends.postgresql.base", "django.tasks.checks", "django_tasks.checks")
-# These import most of what in the package asks for no settings. Servers that load an app before they fork do so too.
+OPTIONAL = "django.db.backends.postgresql.base"  # where psycopg is installed
+# These import most of what in the package asks for no settings, and nothing that registers checks. Servers that load an
+# app before they fork do so too.
 PACKAGE = "django_vtqueue"
 OF_PACKAGE = (
     "inspection.distinct",
-    "management.subcommands.locktest",
     "migrations.0001_initial",
     "patterns.slot_cycle",
     "queue.queue",
@@ -80,9 +79,8 @@ def preload() -> list[str]:
         warnings.simplefilter("error")
         for name in (*MODULES, *(f"{PACKAGE}.{name}" for name in OF_PACKAGE)):
             importlib.import_module(name)
-        for name in OPTIONAL:
-            with suppress(Exception):
-                importlib.import_module(name)
+        with suppress(Exception):
+            importlib.import_module(OPTIONAL)
     sys.path[:] = usual_path
     names = [name for name in sys.modules if name not in ("__main__", "builtins", "sys")]
     ctypes.pythonapi.Py_IncRef(ctypes.py_object([sys.modules[name] for name in names]))

@@ -180,13 +180,15 @@ def test_connections_end_with_it(tmp_path: Path, fresh: bool) -> None:
 
 
 def test_what_it_begins_with(tmp_path: Path) -> None:
-    """Django and what needs no settings of the package are there; settings, models, and the tests are not."""
+    """Django and what needs no settings of the package are there; settings, models, checks, and the tests are not."""
     code = """
 import sys, django.conf
 print(django.conf.settings.configured, "django.db.models" in sys.modules, "django_vtqueue.queue.queue" in sys.modules)
 print(*[name for name in sys.modules if name.startswith(("django_vtqueue.models", "django_vtqueue.admin", "tests"))])
+from django.core.checks.registry import registry
+print({check.__module__.partition(".")[0] for check in registry.get_checks(include_deployment_checks=True)})
 """
-    assert said(tmp_path, "-c", code) == (0, "False True True\n\n")
+    assert said(tmp_path, "-c", code) == (0, "False True True\n\n{'django'}\n")
 
 
 @pytest.mark.parametrize(
