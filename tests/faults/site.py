@@ -4,7 +4,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import psycopg
 
 from ..postgresql import USER, Server
 from ..processes.running import Running, python
+from ..processes.server_database import Kept
 from ..projects import ROOT, Project
 from ..waiting import wait_until
 from .namespaces import on_host
@@ -144,6 +145,7 @@ class Site:
 
     def __init__(self, folder: Path, server: Server, database: dict[str, Any]) -> None:
         self.folder, self.server = folder, server
+        self._kept = Kept(self.connect)
         folder.mkdir(exist_ok=True)
         self.project = Project(folder, SETTINGS.format(database=database, lease=LEASE))
         self.project.write("shop/tasks.py", TASKS)
@@ -194,14 +196,17 @@ class Site:
     def connect(self) -> "psycopg.Connection[Any]":
         """Connect to the server, by its own socket."""
         return psycopg.connect(
-            host=str(self.server.folder), user=USER, dbname="postgres", autocommit=True, connect_timeout=5
+            host=str(self.server.folder),
+            user=USER,
+            dbname="postgres",
+            autocommit=True,
+            connect_timeout=5,
+            prepare_threshold=None,
         )
 
     def execute(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Execute a statement on a new connection; return its rows."""
-        with closing(self.connect()) as connection:
-            cursor = connection.execute(sql, values or None)
-            return cursor.fetchall() if cursor.description else []
+        """Execute a statement; return its rows."""
+        return self._kept.execute(sql, *values)
 
     def acknowledged(self) -> Counter[str]:
         """Return how many times each job was acknowledged."""
@@ -222,6 +227,7 @@ class Site:
 
     def clean_up(self) -> None:
         """End all processes."""
+        self._kept.close()
         for process in self.processes:
             process.clean_up()
 
