@@ -1,9 +1,12 @@
-"""What tests fork their processes from: ``python tests/preloader.py SOCKET SPACE`` has imported Django, no settings.
+"""What tests fork their processes from: ``python tests/preloader.py SOCKET SPACE`` has imported Django and the package.
+
+It has no settings, so it has no models, and nothing that imports them.
 
 A message on the socket names a command of this Python; the process that runs it is made a child of who asked
 (see preloaded.py). SPACE: an argument as long as command lines may be, which those of the processes are written over.
 """
 
+import atexit
 import ctypes
 import gc
 import importlib
@@ -18,10 +21,10 @@ import time
 import types
 import warnings
 from contextlib import suppress
+from importlib.machinery import PathFinder
 from typing import Any
 
-# What takes longest to import in a process of the tests, of what asks for no settings. Nothing of the package is here:
-# it is what is tested, and it sees forks.
+# What takes longest to import in a process of the tests, of what asks for no settings.
 MODULES = (
     "django.core.management",
     "django.core.serializers.json",
@@ -50,20 +53,46 @@ MODULES = (
     "logging.config",
     "logging.handlers",
 )
-# Where psycopg is installed; and the framework of tasks, Django's own or the one for older releases.
-OPTIONAL = ("django.db.backends.postgresql.base", "django.tasks.checks", "django_tasks.checks")
+OPTIONAL = "django.db.backends.postgresql.base"  # where psycopg is installed
+# These import most of what in the package asks for no settings, and nothing that registers checks. Servers that load an
+# app before they fork do so too.
+PACKAGE = "django_vtqueue"
+OF_PACKAGE = (
+    "inspection.distinct",
+    "migrations.0001_initial",
+    "patterns.slot_cycle",
+    "queue.queue",
+    "worker.mailbox",
+    "worker.options",
+    "worker.prefetch",
+    "worker.supervised",
+)
 LONGEST = 1 << 17  # bytes of a message
 PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)  # from its start on
 
 
-def preload() -> None:
+def preload() -> list[str]:
+    """Import what takes long; return the names of all modules that are there then. They stay as long as the process."""
+    usual_path = sys.path[:]
+    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for name in MODULES:
+        for name in (*MODULES, *(f"{PACKAGE}.{name}" for name in OF_PACKAGE)):
             importlib.import_module(name)
-        for name in OPTIONAL:
-            with suppress(Exception):
-                importlib.import_module(name)
+        with suppress(Exception):
+            importlib.import_module(OPTIONAL)
+    sys.path[:] = usual_path
+    names = [name for name in sys.modules if name not in ("__main__", "builtins", "sys")]
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object([sys.modules[name] for name in names]))
+    return names
+
+
+def leave(names: list[str]) -> None:
+    """At the end of a process, leave these modules as they are: to take them down costs as much as to import them.
+
+    What only they refer to has no end of its own then; connections to databases have one, for threads refer to them.
+    """
+    sys.modules.update(dict.fromkeys(names))  # as the interpreter does with each
 
 
 def serve(channel: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
@@ -136,6 +165,9 @@ def run(arguments: list[str], usual_path: list[str]) -> None:
     folder = {"-c": "", "-m": os.getcwd()}.get(first, os.path.dirname(os.path.realpath(first)))
     sys.path[:] = [folder, *dict.fromkeys([*added, *usual_path])]
     importlib.invalidate_caches()
+    spec = PathFinder.find_spec(PACKAGE, sys.path)
+    if spec is None or spec.origin != sys.modules[PACKAGE].__file__:  # it is to import another copy of the package
+        os.execv(sys.executable, [sys.executable, *arguments])
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     if first == "-m":
         sys.argv[:] = others
@@ -156,7 +188,9 @@ if __name__ == "__main__":
     sys.path[:] = usual_path
     for number in (signal.SIGINT, signal.SIGHUP):  # it ends when who asks is gone
         signal.signal(number, signal.SIG_IGN)
-    preload()
+    preloaded: list[str] = []
+    atexit.register(leave, preloaded)  # before what those modules register: it is done last
+    preloaded += preload()
     gc.collect()
     gc.freeze()
     asked = serve(socket.socket(fileno=int(sys.argv[1])))

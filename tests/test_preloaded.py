@@ -103,11 +103,16 @@ def test_it_finds_what_a_new_one_finds(tmp_path: Path, arguments: list[str], var
         ("import sys; sys.stdout.write('a'); sys.stderr.write('b'); sys.stdout.write('c')", 0),
         ("import os; os.execl('/bin/sh', 'sh', '-c', 'echo $HOME; exit 4')", 4),
         ("import os; print(os.fork() and os.wait()[1])", 0),
+        ("class A:\n    def __del__(self): print('gone')\na = A()", 0),
+        ("class A:\n    def __del__(self): print('gone')\na = A(); a.itself = a", 0),
+        ("import found\nclass A:\n    def __del__(self): print('gone')\nfound.a = A()", 0),
+        ("import sys, threading\ndef f():\n    while True: sys\nthreading.Thread(target=f, daemon=True).start()", 0),
     ],
 )
 def test_it_ends_as_a_new_one(tmp_path: Path, code: str, status: int) -> None:
     """Its exit code, its output, and what it does at its end are those of a new one; so is a traceback."""
     (tmp_path / "code.py").write_text(code)
+    (tmp_path / "found.py").write_text("")
     one, other = (said(tmp_path, "code.py", fresh=fresh) for fresh in (False, True))
     if code != "raise KeyboardInterrupt":  # that shows how it came there
         assert one == other
@@ -153,14 +158,50 @@ def test_each_has_chances_of_its_own(tmp_path: Path) -> None:
     assert not set(one) & set(other)
 
 
-def test_nothing_of_the_package_is_imported_before(tmp_path: Path) -> None:
-    """Django is there, without settings; the package and the tests are not."""
+CONNECTS = """
+import django, os
+from django.conf import settings
+engine = {"ENGINE": "django.db.backends.sqlite3", "NAME": "file"}
+settings.configure(DATABASES={"default": engine})
+django.setup()
+from django.db import connection
+with connection.cursor() as cursor:
+    cursor.execute("PRAGMA journal_mode = wal")
+    cursor.execute("CREATE TABLE a (b)")
+print(sorted(name for name in os.listdir() if name.startswith("file")))
+"""
+
+
+@pytest.mark.parametrize("fresh", [False, True], ids=["forked", "new"])
+def test_connections_end_with_it(tmp_path: Path, fresh: bool) -> None:
+    """A connection that a process leaves open is closed at its end, and so its log is emptied."""
+    assert said(tmp_path, "-c", CONNECTS, fresh=fresh) == (0, "['file', 'file-shm', 'file-wal']\n")
+    assert [path.name for path in tmp_path.glob("file*")] == ["file"]
+
+
+def test_what_it_begins_with(tmp_path: Path) -> None:
+    """Django and what needs no settings of the package are there; settings, models, checks, and the tests are not."""
     code = """
 import sys, django.conf
-ours = [name for name in sys.modules if name.startswith(("django_vtqueue", "tests"))]
-print(django.conf.settings.configured, "django.db.models" in sys.modules, *ours)
+print(django.conf.settings.configured, "django.db.models" in sys.modules, "django_vtqueue.queue.queue" in sys.modules)
+print(*[name for name in sys.modules if name.startswith(("django_vtqueue.models", "django_vtqueue.admin", "tests"))])
+from django.core.checks.registry import registry
+print({check.__module__.partition(".")[0] for check in registry.get_checks(include_deployment_checks=True)})
 """
-    assert said(tmp_path, "-c", code) == (0, "False True\n")
+    assert said(tmp_path, "-c", code) == (0, "False True True\n\n{'django'}\n")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["-c", "import found"], ["-m", "found"], ["found.py"]], ids=["code", "module", "script"]
+)
+def test_another_copy_of_the_package(tmp_path: Path, arguments: list[str]) -> None:
+    """A process whose paths begin with another copy of the package imports that one, and is as a new one."""
+    (tmp_path / "found.py").write_text("import django_vtqueue, os; print(django_vtqueue.copy, os.getppid())\n" + FOUND)
+    (tmp_path / "django_vtqueue").mkdir()
+    (tmp_path / "django_vtqueue/__init__.py").write_text("copy = True")
+    one, other = (said(tmp_path, *arguments, fresh=fresh) for fresh in (False, True))
+    assert one == other
+    assert one[1].startswith(f"True {os.getpid()}\n")
 
 
 def test_a_preloader_that_is_killed_takes_nothing_with_it(tmp_path: Path) -> None:

@@ -39,13 +39,12 @@ def require_namespaces() -> None:
 
 
 class Host:
-    """``name``: its own; ``command``: what runs a command on it."""
+    """``name``: its own; ``enter``: how a process comes on it (see namespaces.on_host)."""
 
     def __init__(self, network: "Network", name: str, number: int) -> None:
         self.name, self.address, self._network = name, f"{NETWORK}.{number}", network
         self.namespace, self._port = f"{network.prefix}-{name}", f"port{number}"
-        self.command = ["ip", "netns", "exec", self.namespace, "unshare", "--uts", "sh", "-c"]
-        self.command += ['hostname "$0" && exec "$@"', name]
+        self.enter = "enter_network", name, self.namespace
         self.processes: list[Running] = []
 
     def plug_in(self, switch: str) -> None:
@@ -114,7 +113,7 @@ class Shop:
     def run(self, host: str, *arguments: str, **variables: str) -> Running:
         """Start this Python on a host."""
         there = self.hosts[host]
-        process = self.site.run(*arguments, host=there.command, bells=host, **variables)
+        process = self.site.run(*arguments, host=there.enter, bells=host, **variables)
         there.processes.append(process)
         return process
 

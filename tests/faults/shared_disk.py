@@ -13,17 +13,12 @@ from pathlib import Path
 
 from django_vtqueue.engines.sqlite.mounts import place_of, store_result
 
-from ..processes.running import Running, python
+from ..processes.running import Running
 from ..projects import ROOT, Project
+from .namespaces import on_host
 
 SOURCE = Path(__file__).with_name("shared_disk.c")
 UNSHARE = ["unshare", "--mount", "--net", "--uts", "--ipc"]
-# $1: the name of the host; $2: the shared folder. What follows is run there.
-HOST = """
-mount -t tmpfs none /dev/shm && echo "boot of $1" > /dev/shm/boot_id &&
-mount --bind /dev/shm/boot_id /proc/sys/kernel/random/boot_id &&
-mount --bind "$2" "$2" && hostname "$1" && shift 2 && exec "$@"
-"""
 
 SETTINGS = """
 DATABASES["default"] = {{
@@ -98,7 +93,7 @@ class SharedDisk:
     def start(self, host: int, *command: str, **variables: str) -> Running:
         """Start a management command on a host, or, after "-c", lines of Python."""
         program = command if command[0] == "-c" else ("-m", "django", *command)
-        inside = ["sh", "-c", HOST, "sh", f"host{host}", str(self.folder), *python(*program)]
+        there = on_host(("enter_disk", f"host{host}", str(self.folder)), *program)
         env = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("DJANGO_", "VTQUEUE_"))},
             "DJANGO_SETTINGS_MODULE": "settings",
@@ -108,7 +103,7 @@ class SharedDisk:
             "VTQUEUE_DISK": str(self.folder),
             **variables,
         }
-        self.processes.append(Running([*UNSHARE, *inside], env, self.logs / f"log-{len(self.processes)}"))
+        self.processes.append(Running(there, env, self.logs / f"log-{len(self.processes)}"))
         return self.processes[-1]
 
     def on_both(self, *command: str, **variables: str) -> list[Running]:

@@ -2,19 +2,20 @@
 
 import json
 import os
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
 from ..postgresql import USER, Server
-from ..processes.running import Running
+from ..processes.running import Running, python
+from ..processes.server_database import Kept
 from ..projects import ROOT, Project
 from ..waiting import wait_until
+from .namespaces import on_host
 
 GONE = "the database cannot be reached ("  # as the control loop says it; a transactional task waits for itself
 LEASE = 5  # seconds: a worker on a busy machine renews it all the same
@@ -144,6 +145,7 @@ class Site:
 
     def __init__(self, folder: Path, server: Server, database: dict[str, Any]) -> None:
         self.folder, self.server = folder, server
+        self._kept = Kept(self.connect)
         folder.mkdir(exist_ok=True)
         self.project = Project(folder, SETTINGS.format(database=database, lease=LEASE))
         self.project.write("shop/tasks.py", TASKS)
@@ -162,7 +164,7 @@ class Site:
         self.execute(f"TRUNCATE effect, ledger, {', '.join(name for (name,) in tables)} CASCADE")
 
     def run(self, *arguments: str, host: Sequence[str] = (), bells: str = "bells", **variables: str) -> Running:
-        """Start this Python. ``host``: a command line before it; ``bells``: the folder of its doorbells."""
+        """Start this Python. ``host``: how it comes on another one (see on_host); ``bells``: a folder for doorbells."""
         given = {name: value for name, value in os.environ.items() if not name.startswith(("DJANGO_", "VTQUEUE_"))}
         env = {
             **given,
@@ -173,7 +175,8 @@ class Site:
             **variables,
         }
         log = self.folder / f"log-{len(self.processes)}"
-        self.processes.append(Running([*host, sys.executable, *arguments], env, log))
+        command = on_host(host, *arguments) if host else python(*arguments)
+        self.processes.append(Running(command, env, log))
         return self.processes[-1]
 
     def worker(self, *options: str, **given: Any) -> Running:
@@ -193,14 +196,17 @@ class Site:
     def connect(self) -> "psycopg.Connection[Any]":
         """Connect to the server, by its own socket."""
         return psycopg.connect(
-            host=str(self.server.folder), user=USER, dbname="postgres", autocommit=True, connect_timeout=5
+            host=str(self.server.folder),
+            user=USER,
+            dbname="postgres",
+            autocommit=True,
+            connect_timeout=5,
+            prepare_threshold=None,
         )
 
     def execute(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Execute a statement on a new connection; return its rows."""
-        with closing(self.connect()) as connection:
-            cursor = connection.execute(sql, values or None)
-            return cursor.fetchall() if cursor.description else []
+        """Execute a statement; return its rows."""
+        return self._kept.execute(sql, *values)
 
     def acknowledged(self) -> Counter[str]:
         """Return how many times each job was acknowledged."""
@@ -221,6 +227,7 @@ class Site:
 
     def clean_up(self) -> None:
         """End all processes."""
+        self._kept.close()
         for process in self.processes:
             process.clean_up()
 

@@ -1,9 +1,10 @@
 """As a database file, a database on a PostgreSQL server; a file of its own, for not everyone has psycopg."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 from typing import Any
 from uuid import uuid4
 
@@ -33,22 +34,53 @@ def row_factory(cursor: "psycopg.Cursor[Any]") -> Any:
     return lambda values: Row(zip(names, values, strict=True))
 
 
+def rows(connection: "psycopg.Connection[Any]", sql: str, values: tuple[Any, ...]) -> list[Any]:
+    """Execute a statement; return its rows."""
+    cursor = connection.execute(sql, values or None)
+    return cursor.fetchall() if cursor.description else []
+
+
+class Kept:
+    """A connection in autocommit, made when it is used first, and anew when the server has ended it."""
+
+    def __init__(self, connect: "Callable[[], psycopg.Connection[Any]]") -> None:
+        self._connect, self._lock = connect, Lock()
+        self._connection: psycopg.Connection[Any] | None = None
+
+    def execute(self, sql: str, *values: Any) -> list[Any]:
+        """Execute a statement; return its rows."""
+        with self._lock:
+            if self._connection and not self._connection.closed:
+                try:
+                    return rows(self._connection, sql, values)
+                except psycopg.OperationalError:
+                    if not self._connection.closed:
+                        raise
+            self._connection = self._connect()
+            return rows(self._connection, sql, values)
+
+    def close(self) -> None:
+        if self._connection:
+            self._connection.close()
+
+
 class ServerDatabase(Database):
     """A database of a server. ``folder``: for files beside it."""
 
     def __init__(self, server: Server, folder: Path, doorbells: str) -> None:
         super().__init__(folder / "database", doorbells)
         self.server, self.name = server, f"test_{uuid4().hex}"
+        self._kept = Kept(self._connected)
 
     @contextmanager
     def copied(self, other: str) -> Iterator[None]:
         """Be a copy of another database, to which nothing is connected, in the block."""
         with self._connected("template1") as connection:
-            connection.autocommit = True
             connection.execute(f"CREATE DATABASE {self.name} TEMPLATE {other}")
             try:
                 yield
             finally:
+                self._kept.close()
                 connection.execute(f"DROP DATABASE {self.name} WITH (FORCE)")
 
     def settings(self, application_name: str = "") -> dict[str, Any]:
@@ -62,13 +94,11 @@ class ServerDatabase(Database):
 
     def rows(self, sql: str, *values: Any) -> list[Any]:
         """See Database."""
-        with self._connected() as connection:
-            return connection.execute(sql.replace("?", "%s"), values or None).fetchall()
+        return self._kept.execute(sql.replace("?", "%s"), *values)
 
     def write(self, sql: str, *values: Any) -> None:
         """See Database."""
-        with self._connected() as connection:
-            connection.execute(sql.replace("?", "%s"), values or None)
+        self._kept.execute(sql.replace("?", "%s"), *values)
 
     def on(self, name: str, event: str, condition: str, statement: str, *, at_commit: bool = False) -> None:
         """See Database."""
@@ -81,7 +111,7 @@ class ServerDatabase(Database):
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep all others from writing to jobs, as an ALTER TABLE or a foreign program would."""
-        with self._connected() as connection:
+        with self._connected() as connection, connection.transaction():
             connection.execute("LOCK TABLE vtqueue_job IN EXCLUSIVE MODE")
             yield
 
@@ -91,6 +121,8 @@ class ServerDatabase(Database):
             user=USER,
             dbname=name or self.name,
             application_name="test",
+            autocommit=True,
+            prepare_threshold=None,
             row_factory=row_factory,
         )
         connection.adapters.register_loader("uuid", HexLoader)
