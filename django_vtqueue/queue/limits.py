@@ -28,7 +28,7 @@ from .pauses import earliest, unpaused, without
 
 AMONG = 100  # jobs of a key, of which those that are due are counted
 OTHER_RATE_STAYS = 60.0  # seconds for which a rate stays as other code has set it, after this code has set it
-PUT_BACK_NOW = 0  # the interval of a rate whose booked jobs are being put back
+BEING_PUT_BACK = 0  # the interval of a rate whose booked jobs are being put back
 SOON = SECOND  # microseconds by which a job is put off: its task is being imported, or booked ones are put back
 
 TaskOptions = Callable[[str], Mapping[str, Any] | None]
@@ -63,11 +63,11 @@ class KeyLimit(NamedTuple):
         """Return the rate for jobs of a rate key with this state.
 
         What the state says holds for all who share the key, whatever their own code says, until the look (unparking.py)
-        has given the moments back that are booked by it. It holds for a task that could not be imported, too.
+        has put the jobs back that are booked by it. It holds for a task that could not be imported, too.
         """
         if not state or (self.loaded and not self.rate):
             return self.rate
-        if self.rate and state[1] in (self.rate.interval, PUT_BACK_NOW):
+        if self.rate and state[1] in (self.rate.interval, BEING_PUT_BACK):
             return self.rate
         return RateLimit(state[1], self.rate.burst if self.rate else 1)
 

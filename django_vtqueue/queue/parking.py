@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from ..core.job import Due, Handle
 from ..engines import Engine
 from ..engines.limits import RateState
-from .limits import PUT_BACK_NOW, NO_QUEUES, SOON, KeyLimit, LimitedQueues, Limits, Room, of_rate_key
+from .limits import BEING_PUT_BACK, NO_QUEUES, SOON, KeyLimit, LimitedQueues, Limits, Room, of_rate_key
 
 
 class Judge:
@@ -81,7 +81,7 @@ class Judge:
         if granted or (earliest <= now and (moved or line is None or line[0] < now)):
             verdict.rates[name] = rate.started(next_at, now), interval
             return None
-        if interval == PUT_BACK_NOW:
+        if interval == BEING_PUT_BACK:
             return now + SOON
         if moved and earliest - now < rate.interval and key not in self._waited:
             self._waited.add(key)

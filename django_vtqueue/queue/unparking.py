@@ -11,7 +11,7 @@ from ..core.clock import SECOND
 from ..core.settlement import Settlement
 from ..engines import Engine, options_for
 from ..engines.limits import Parked, RateState
-from .limits import AMONG, PUT_BACK_NOW, SOON, Limits, of_rate_key
+from .limits import AMONG, BEING_PUT_BACK, SOON, Limits, of_rate_key
 
 PERIOD = 1.0  # seconds
 UNPARKED_AT_ONCE = 500  # jobs of a key
@@ -134,10 +134,10 @@ class Unparking:
             next_at, interval = engine.rates([name]).get(name, state)  # a claim may have used it
             back = engine.unbook(key, now + 2 * SOON if rate else now, UNPARKED_AT_ONCE)
             if rate:
-                if interval != PUT_BACK_NOW:  # the last start counts as the new rate has it, if that is lower
+                if interval != BEING_PUT_BACK:  # the last start counts as the new rate has it, if that is lower
                     next_at += max(rate.interval - interval, 0)
                 is_over = back < UNPARKED_AT_ONCE
-                engine.set_rates({name: (min(next_at, latest), rate.interval if is_over else PUT_BACK_NOW)})
+                engine.set_rates({name: (min(next_at, latest), rate.interval if is_over else BEING_PUT_BACK)})
                 if is_over:
                     self._limits.set_right(key)
         return back
