@@ -16,7 +16,7 @@ from .limits import AMONG, BEING_PUT_BACK, SOON, Limits, of_rate_key
 PERIOD = 1.0  # seconds
 UNPARKED_AT_ONCE = 500  # jobs of a key
 KEYS_AT_ONCE = 200  # that one look goes through
-OF_OTHERS = 60 * SECOND  # microseconds by which a state may be later than by the burst of one of several tasks
+OF_OTHERS = 60 * SECOND  # by which a state may be later than the burst of one task allows: another's may be larger
 RATE_KEY = of_rate_key("")
 
 

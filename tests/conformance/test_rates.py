@@ -209,6 +209,18 @@ def test_a_clock_that_was_ahead(limited: Limited, monkeypatch: pytest.MonkeyPatc
     assert [name for now in (5, 6, 6.5, 7, 8) for name in limited.claim(now)] == ["b", "c"]
 
 
+def test_a_state_of_a_clock_that_was_ahead(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was booked by it: the first job that comes too early is given back by the look, and starts."""
+    publish(limited, "app.second", "a")
+    assert names(limited.claim(3600)) == "a"
+    monkeypatch.setattr(type(limited.engine), "now", lambda engine: at(5))
+    publish(limited, "app.second", "b")
+    assert limited.claim(5) == {}
+    assert moments(limited) == [3601]
+    assert Unparking(limited.limits).look_at_rates(limited.engine) == 1
+    assert [names(limited.claim(now)) for now in (5, 6)] == ["", "b"]
+
+
 def test_unused_rates_are_forgotten(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
     """A state that is over says nothing any more; one with a line is kept."""
     publish(limited, "app.second", "a", "b", rate="r")
