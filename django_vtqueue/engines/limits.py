@@ -106,8 +106,8 @@ class Limiting(ABC):
         """Return the first ``limit`` rates behind the key ``after``, in the order of their keys."""
 
     @abstractmethod
-    def set_rates(self, states: Mapping[str, RateState], *, interval: bool = False) -> None:
-        """Store the states of rates; of one that is there the interval is kept, unless ``interval`` says otherwise."""
+    def set_rates(self, states: Mapping[str, RateState]) -> None:
+        """Store the states of rates."""
 
     @abstractmethod
     def forget_rates(self, keys: Iterable[str]) -> None:

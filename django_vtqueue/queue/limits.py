@@ -28,6 +28,7 @@ from .pauses import earliest, unpaused, without
 
 AMONG = 100  # jobs of a key, of which those that are due are counted
 OTHER_RATE_STAYS = 60.0  # seconds for which a rate stays as other code has set it, after this code has set it
+GIVEN_BACK = 0  # the interval of a rate whose booked moments are being given back
 SOON = SECOND  # microseconds by which a job is put off: its task is being imported, or moments are given back
 
 TaskOptions = Callable[[str], Mapping[str, Any] | None]
@@ -57,6 +58,18 @@ class KeyLimit(NamedTuple):
     ordered: bool = False
     rate: RateLimit | None = None
     loaded: bool = True
+
+    def rate_in(self, state: RateState | None) -> RateLimit | None:
+        """Return the rate for jobs of a rate key with this state.
+
+        What the state says holds for all who share the key, whatever their own code says, until the look (unparking.py)
+        has given the moments back that are booked by it. It holds for a task that could not be imported, too.
+        """
+        if not state or (self.loaded and not self.rate):
+            return self.rate
+        if self.rate and state[1] in (self.rate.interval, GIVEN_BACK):
+            return self.rate
+        return RateLimit(state[1], self.rate.burst if self.rate else 1)
 
 
 ONE = KeyLimit(1, loaded=False)  # of a task that could not be imported: its jobs only fail
@@ -135,15 +148,14 @@ class Limits:
             return limit
         return None if self.imports.awaits(task_path) else self.of_key(queue_name, task_path)
 
-    def rate_of(self, limit: KeyLimit, key: str, state: RateState | None) -> RateLimit | None:
-        """Return the rate for a rate key with this state; ``limit``: of the task of its jobs.
+    def rate_now(self, limit: KeyLimit, key: str, state: RateState) -> RateLimit | None:
+        """Return the rate that a rate key with this state shall have; ``limit``: of a task of its jobs.
 
-        Of a task that could not be imported it is what the state says, if there is one. During a deploy half of the
-        workers may have another rate in their code. If each put the state right at once, all jobs would be moved again
-        and again. So a rate that other code has set stays for OTHER_RATE_STAYS seconds.
+        During a deploy half of the workers may have another rate in their code. If each put the state right at once,
+        all jobs would be moved again and again. So a rate that other code has set stays for OTHER_RATE_STAYS seconds.
         """
-        others = not limit.loaded or (self._set_right and time.monotonic() < self._set_right.get(key, 0.0))
-        return RateLimit(state[1], limit.rate.burst if limit.rate else 1) if state and others else limit.rate
+        others = bool(self._set_right) and time.monotonic() < self._set_right.get(key, 0.0)
+        return limit.rate_in(state) if others or not limit.loaded else limit.rate
 
     def set_right(self, key: str) -> None:
         """Note that the state of a rate key's rate is that of this code now."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from ..core.job import Due, Handle
 from ..engines import Engine
 from ..engines.limits import RateState
-from .limits import NO_QUEUES, SOON, KeyLimit, LimitedQueues, Limits, Room, of_rate_key
+from .limits import GIVEN_BACK, NO_QUEUES, SOON, KeyLimit, LimitedQueues, Limits, Room, of_rate_key
 
 
 class Judge:
@@ -21,7 +21,7 @@ class Judge:
         first = keys if any(limit and limit.ordered for limit in self._limits_of.values()) else ()
         rates = [*queues.rates, *map(of_rate_key, booked)]
         self._known = engine.look_up(queues=queues.most, keys=keys, first=first, rates=rates, booked=booked)
-        self._last: dict[str, int] = {}  # of rate keys the last moments that were booked by this judge
+        self._last: dict[str, tuple[int, int]] = {}  # of rate keys: see _line
         self._waited: set[str] = set()  # rate keys of which a job that was moved before waits for the one before it
 
     def rooms(self, now: int) -> dict[str, Room]:
@@ -72,26 +72,34 @@ class Judge:
         """
         if (key := row.rate_key) is None:
             return None
-        name, line = of_rate_key(key), self._known.booked.get(key)
-        known, last = self._known.rates.get(name), self._last.get(key, line and line[0])
-        if not (rate := self._limits.rate_of(limit, key, known)):
+        name, line = of_rate_key(key), self._line(key)
+        state = verdict.rates.get(name) or self._known.rates.get(name)
+        if not (rate := limit.rate_in(state)):
             return None
-        state = verdict.rates.get(name, known)
         next_at, interval = state or (now, rate.interval)
-        if state is known and not line:  # what a clock that was ahead has made of a line is set right by the look
-            next_at = min(next_at, rate.latest(now))
-        earliest = rate.allowed_at(next_at)
-        moved, stale = row.moved_from is not None, interval != rate.interval
-        if granted or (earliest <= now and (moved or stale or last is None or last <= now)):
-            verdict.rates[name] = rate.started(next_at, now), rate.interval
+        earliest, moved = rate.allowed_at(next_at), row.moved_from is not None
+        if granted or (earliest <= now and (moved or line is None or line[0] < now)):
+            verdict.rates[name] = rate.started(next_at, now), interval
             return None
-        if stale and last is not None:  # the line of the old rate is being given back
+        if interval == GIVEN_BACK:
             return now + SOON
         if moved and earliest - now < rate.interval and key not in self._waited:
             self._waited.add(key)
             return earliest
-        self._last[key] = max(earliest, now + 1, 0 if last is None else last + rate.interval)
-        return self._last[key]
+        if line is not None:
+            earliest = max(earliest, line[0] + max(line[1] - rate.burst + 1, 1) * rate.interval)
+        self._last[key] = max(earliest, now + 1), rate.burst
+        return self._last[key][0]
+
+    def _line(self, key: str) -> tuple[int, int] | None:
+        """Return the last moment that is booked for a job of a rate key, and the burst of that job's task.
+
+        That many starts may have been early there: a task with a smaller burst has to wait until they are not.
+        """
+        if key not in self._last and (booked := self._known.booked.get(key)):
+            rate = self._limits.of_key("", booked[1]).rate
+            self._last[key] = booked[0], rate.burst if rate else 1
+        return self._last.get(key)
 
 
 @dataclass(slots=True)

@@ -7,14 +7,16 @@ gone in a way that no settlement tells of. It writes nothing where nothing is to
 import time
 from collections.abc import Iterable, Sequence
 
+from ..core.clock import SECOND
 from ..core.settlement import Settlement
 from ..engines import Engine, options_for
 from ..engines.limits import Parked, RateState
-from .limits import AMONG, SOON, Limits, of_rate_key
+from .limits import AMONG, GIVEN_BACK, SOON, Limits, of_rate_key
 
 PERIOD = 1.0  # seconds
 GIVEN_BACK_AT_ONCE = 500  # jobs of a key
 KEYS_AT_ONCE = 200  # that one look goes through
+OF_OTHERS = 60 * SECOND  # by which a state may be later than the burst of one task allows: another's may be larger
 RATE_KEY = of_rate_key("")
 
 
@@ -122,15 +124,20 @@ class Unparking:
         """Give back the jobs of a rate key, if the moments booked for them are not those of the rate now."""
         if not (limit := self._limits.of_key_or_import("", task_path)):
             return 0
-        rate = self._limits.rate_of(limit, key, state)
+        rate = self._limits.rate_now(limit, key, state)
         latest = rate.latest(now) if rate else now
         next_at, interval = state
-        if rate and rate.interval == interval and next_at <= latest:
+        if rate and rate.interval == interval and next_at <= latest + OF_OTHERS:
             return 0
         with engine.transaction():
-            next_at, _ = engine.rates([of_rate_key(key)]).get(of_rate_key(key), state)  # a claim may have used it
+            name = of_rate_key(key)
+            next_at, interval = engine.rates([name]).get(name, state)  # a claim may have used it
             back = engine.unbook(key, now + 2 * SOON if rate else now, GIVEN_BACK_AT_ONCE)
-            if rate and back < GIVEN_BACK_AT_ONCE:
-                engine.set_rates({of_rate_key(key): (min(next_at, latest), rate.interval)}, interval=True)
-                self._limits.set_right(key)
+            if rate:
+                if interval != GIVEN_BACK:  # the last start counts as the new rate has it, if that is lower
+                    next_at += max(rate.interval - interval, 0)
+                is_over = back < GIVEN_BACK_AT_ONCE
+                engine.set_rates({name: (min(next_at, latest), rate.interval if is_over else GIVEN_BACK)})
+                if is_over:
+                    self._limits.set_right(key)
         return back

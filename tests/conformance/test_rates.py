@@ -9,7 +9,7 @@ from django_vtqueue.core.clock import to_instant
 from django_vtqueue.core.job import Scope
 from django_vtqueue.core.settlement import released
 from django_vtqueue.models import Rate
-from django_vtqueue.queue import limits
+from django_vtqueue.queue import limits, unparking
 from django_vtqueue.queue.unparking import Unparking
 from tests.fake_clock import at
 
@@ -74,6 +74,43 @@ def test_a_burst_beside_a_task_without_one(limited: Limited) -> None:
     assert moments(limited) == [2, 3, 4]
     for now, expected in [(1, ""), (2, "a"), (3, "b"), (4, "c")]:
         assert names(limited.claim(now)) == expected
+
+
+def test_a_burst_of_another_task_counts_later_too(limited: Limited) -> None:
+    """A task without a burst waits for the time that the starts of all have used; each job is moved once."""
+    publish(limited, "app.burst", "x", "y", "z")
+    assert names(limited.claim()) == "x y z"
+    publish(limited, "app.burst", "u")
+    publish(limited, "app.second", "a")
+    publish(limited, "app.burst", "v", due=0.2)
+    assert names(limited.claim(0.1)) + names(limited.claim(0.2)) == ""
+    assert moments(limited) == [1, 4, 5]
+    for now, expected in [(1, "u"), (3.9, ""), (4, "a"), (5, "v")]:
+        assert names(limited.claim(now)) == expected
+
+
+def test_a_new_job_does_not_take_the_last_moment(limited: Limited) -> None:
+    """One of a higher priority that comes at the moment of another job goes behind it."""
+    publish(limited, "app.second", "a", "b")
+    assert names(limited.claim()) == "a"
+    publish(limited, "app.second", "c", priority=5)
+    assert names(limited.claim(1)) == "b"
+    assert moments(limited) == [2]
+
+
+def test_two_rates_of_one_key(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one that is used is that of the key, and of the moments of all, until the key is unused."""
+    limited.tasks["app.other"] = {"rate": "10/s"}
+    publish(limited, "app.second", "a", "b")
+    assert names(limited.claim()) == "a"
+    publish(limited, "app.other", "x", "y")
+    assert limited.claim(0.5) == {}
+    assert moments(limited) == [1, 2, 3]
+    assert [names(limited.claim(now)) for now in (1, 2, 3)] == ["b", "x", "y"]
+    monkeypatch.setattr(type(limited.engine), "now", lambda engine: at(4))
+    Unparking(limited.limits).look_at_rates(limited.engine)
+    publish(limited, "app.other", "z", "w")
+    assert [names(limited.claim(now)) for now in (4, 4.1)] == ["z", "w"]
 
 
 def test_late_jobs_do_not_start_together(limited: Limited) -> None:
@@ -145,6 +182,22 @@ def test_a_changed_rate(limited: Limited, rate: str | None, expected: str, monke
         assert moments(limited) == []
 
 
+def test_many_moments_are_given_back(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few at a time: what claims meet meanwhile does not go to the end of the old line again."""
+    monkeypatch.setattr(unparking, "GIVEN_BACK_AT_ONCE", 2)
+    limited.tasks["app.second"] = {"rate": "1/h"}
+    publish(limited, "app.second", *"abcdef")
+    assert names(limited.claim()) == "a"
+    limited.tasks["app.second"] = {"rate": "1/s"}
+    look = Unparking(limited.limits)
+    for now, back in [(5, 2), (6, 2), (7, 1), (8, 0)]:
+        monkeypatch.setattr(type(limited.engine), "now", lambda engine, now=now: at(now))
+        assert look.look_at_rates(limited.engine) == back
+        limited.claim(now)
+    assert moments(limited)[-1] < 20
+    assert limited.engine.rates(["key:r"])["key:r"][1] == 1_000_000
+
+
 def test_a_clock_that_was_ahead(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it has booked, and the state of the rate, are set right by the look."""
     publish(limited, "app.second", "a", "b", "c", due=-10)
@@ -154,6 +207,18 @@ def test_a_clock_that_was_ahead(limited: Limited, monkeypatch: pytest.MonkeyPatc
     assert limited.claim(5) == {}
     assert Unparking(limited.limits).look_at_rates(limited.engine) == 2
     assert [name for now in (5, 6, 6.5, 7, 8) for name in limited.claim(now)] == ["b", "c"]
+
+
+def test_a_state_of_a_clock_that_was_ahead(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was booked by it: the first job that comes too early is given back by the look, and starts."""
+    publish(limited, "app.second", "a")
+    assert names(limited.claim(3600)) == "a"
+    monkeypatch.setattr(type(limited.engine), "now", lambda engine: at(5))
+    publish(limited, "app.second", "b")
+    assert limited.claim(5) == {}
+    assert moments(limited) == [3601]
+    assert Unparking(limited.limits).look_at_rates(limited.engine) == 1
+    assert [names(limited.claim(now)) for now in (5, 6)] == ["", "b"]
 
 
 def test_unused_rates_are_forgotten(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,8 +110,7 @@ ALL_RATES = "SELECT key, next_at, interval_us FROM vtqueue_rate WHERE key > %(af
 SET_RATES = """
 INSERT INTO vtqueue_rate (key, next_at, interval_us)
 SELECT * FROM unnest(%(keys)s::text[], %(next)s::bigint[], %(intervals)s::bigint[])
-ON CONFLICT (key) DO UPDATE SET next_at = excluded.next_at,
-    interval_us = CASE WHEN %(interval)s THEN excluded.interval_us ELSE vtqueue_rate.interval_us END"""
+ON CONFLICT (key) DO UPDATE SET next_at = excluded.next_at, interval_us = excluded.interval_us"""
 FORGET_RATES = "DELETE FROM vtqueue_rate WHERE key = ANY(%(keys)s)"
 
 IS_BOOKED = f"""job.finished_at IS NULL AND job.lease_until IS NULL AND job.moved_from IS NOT NULL
@@ -195,10 +194,10 @@ class PostgreSQLLimits(PostgreSQLConnection):
         rows = self._rows(ALL_RATES, {"after": after, "limit": limit})
         return [(key, (next_at, interval)) for key, next_at, interval in rows]
 
-    def set_rates(self, states: Mapping[str, RateState], *, interval: bool = False) -> None:
+    def set_rates(self, states: Mapping[str, RateState]) -> None:
         keys = sorted(states)
         columns = {"next": [states[key][0] for key in keys], "intervals": [states[key][1] for key in keys]}
-        self._run(SET_RATES, {"keys": keys, **columns, "interval": interval})
+        self._run(SET_RATES, {"keys": keys, **columns})
 
     def forget_rates(self, keys: Iterable[str]) -> None:
         self._run(FORGET_RATES, {"keys": sorted(keys)})

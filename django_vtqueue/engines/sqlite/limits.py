@@ -110,8 +110,7 @@ SET_RATES = """
 INSERT INTO vtqueue_rate (key, next_at, interval_us)
 SELECT mine.key, mine.value, CAST(pace.key AS INTEGER)
 FROM json_each(:rates) AS pace CROSS JOIN json_each(pace.value) AS mine WHERE true
-ON CONFLICT (key) DO UPDATE SET next_at = excluded.next_at,
-    interval_us = CASE WHEN :interval THEN excluded.interval_us ELSE interval_us END"""
+ON CONFLICT (key) DO UPDATE SET next_at = excluded.next_at, interval_us = excluded.interval_us"""
 FORGET_RATES = "DELETE FROM vtqueue_rate WHERE key IN (SELECT value FROM json_each(:keys))"
 
 IS_BOOKED = f"""job.finished_at IS NULL AND job.lease_until IS NULL AND job.moved_from IS NOT NULL
@@ -177,11 +176,11 @@ class SQLiteLimits(SQLiteConnection):
     def all_rates(self, after: str, limit: int) -> list[tuple[str, RateState]]:
         return [(key, (*state,)) for key, *state in self._list(ALL_RATES, {"after": after, "limit": limit})]
 
-    def set_rates(self, states: Mapping[str, RateState], *, interval: bool = False) -> None:
+    def set_rates(self, states: Mapping[str, RateState]) -> None:
         rates: dict[int, dict[str, int]] = {}
         for key, (next_at, us) in states.items():
             rates.setdefault(us, {})[key] = next_at
-        self._run(SET_RATES, {"rates": json.dumps(rates), "interval": interval})
+        self._run(SET_RATES, {"rates": json.dumps(rates)})
 
     def forget_rates(self, keys: Iterable[str]) -> None:
         self._run(FORGET_RATES, {"keys": json.dumps(sorted(keys))})
