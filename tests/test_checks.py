@@ -17,6 +17,7 @@ from django.db.backends.signals import connection_created
 from django.db.utils import ConnectionHandler
 from pytest_django import DjangoDbBlocker, Settings
 
+from django_vtqueue import task
 from django_vtqueue.database_checks import check_databases, check_defaults, check_durability
 from django_vtqueue.tasks.settings_checks import problems
 from tests.project import tasks as project_tasks
@@ -546,3 +547,31 @@ def test_overflow_without_copies() -> None:
     assert said(overflow=True, copies=1) == ["vtqueue.W010"]
     assert said(overflow=True, queue_options={"a": {"copies": 3}, "b": {"overflow": False}}) == []
     assert said(queue_options={"a": {"overflow": True}, "b": {"max_attempts": 1}}) == []
+
+
+def fetch(host: str) -> None:
+    """A task of the test below."""
+
+
+def push(host: str) -> None:
+    """Another one."""
+
+
+def test_rates_of_one_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks with one rate_key have one rate and burst, or W013 names both; those with keys of their own have any."""
+
+    def said(**options: Any) -> list[str]:
+        for function, own in ((fetch, {"rate": "10/s", "rate_key": "api:{host}"}), (push, options)):
+            monkeypatch.setattr(project_tasks, function.__name__, task(**own)(function), raising=False)
+        found = problems("default", entry([]))
+        assert set(ids(found)) <= {"vtqueue.W013"}
+        return [message.msg for message in found]
+
+    path = __name__
+    assert said(rate="10/s", burst=1, rate_key="api:{host}") == []
+    assert said(rate="5/s", rate_key="other:{host}") == said(rate="5/s") == []
+    assert said(rate="10/s", burst=5, rate_key="api:{host}") == [
+        f"{path}.push (rate='10/s', burst=5) has the rate_key 'api:{{host}}' of {path}.fetch (rate='10/s', burst=1): "
+        "a key has one rate."
+    ]
+    assert len(said(rate="9/s", rate_key="api:{host}")) == 1

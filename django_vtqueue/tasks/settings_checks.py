@@ -50,6 +50,7 @@ def problems(alias: str, params: Mapping[str, Any]) -> list[CheckMessage]:
         *unenforced_limits(options, alias),
         *idle_options(options, alias),
         *idle_overflow(options, alias),
+        *rates_of_one_key(options, alias),
         *without_tables(options, alias),
     ]
 
@@ -183,6 +184,24 @@ def idle_overflow(options: Options, alias: str) -> Iterator[CheckMessage]:
             continue
         hint = "Set overflow to True and copies to 2 or more, or remove both."
         yield Warning(f"{where} has {what}.", hint=hint, id="vtqueue.W010")
+
+
+def rates_of_one_key(options: Options, alias: str) -> Iterator[CheckMessage]:
+    """Yield a warning for each loaded task with the ``rate_key`` of another one before it, and not the same rate."""
+    first: dict[Any, tuple[str, str]] = {}
+    for task in loaded_tasks(options.task_modules):
+        own = options_of(task.func)
+        if task.backend != alias or "rate_key_given" not in own:
+            continue
+        key, rate = own["rate_key_given"], f"rate={own['rate']!r}, burst={own.get('burst', 1)}"
+        other, its_rate = first.setdefault(key, (task.module_path, rate))
+        if rate != its_rate:
+            named = repr(key) if isinstance(key, str) else key.__qualname__
+            yield Warning(
+                f"{task.module_path} ({rate}) has the rate_key {named} of {other} ({its_rate}): a key has one rate.",
+                hint="Give both the same rate and burst, or each a rate_key of its own.",
+                id="vtqueue.W013",
+            )
 
 
 def split_transactions(options: Options, alias: str) -> Iterator[CheckMessage]:

@@ -222,6 +222,8 @@ def set_options(func: Callable[..., Any], options: Mapping[str, Any], *, takes_c
             raise ValueError(
                 f"{name} has order_key and {' and '.join(both)}: jobs in order run one at a time. Give one of them."
             )
+        if "rate_key" in known:
+            known["rate_key_given"] = known["rate_key"]
         known |= {key: key_of_call(known[key], func, takes_context, name, key) for key in KEYS if key in known}
         for limit in ("concurrency", "rate"):
             if limit in known:  # of all jobs of the task, if it names no key
