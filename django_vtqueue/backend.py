@@ -38,7 +38,17 @@ from .tasks.refusals import limited_copies
 from .tasks.results import Result, change, result_of_row, unvalidated, with_changes
 from .tasks.signals import received
 from .tasks.signatures import check_call, refused_call
-from .tasks.task import KEYS, Call, checked_calls, loaded_options, loaded_task, options_of, policy_of, set_options
+from .tasks.task import (
+    KEYS,
+    Call,
+    checked_calls,
+    largest_burst,
+    loaded_options,
+    loaded_task,
+    options_of,
+    policy_of,
+    set_options,
+)
 
 FIELDS = {field.name for field in fields(Task)}
 REMEMBERED = 1000  # validated combinations of function, queue and priority
@@ -101,7 +111,7 @@ class VTQueueBackend(BaseTaskBackend):
     @cached_property
     def limits(self) -> Limits:
         """What its settings and its tasks allow to run at once."""
-        return Limits(self.settings, loaded_options)
+        return Limits(self.settings, loaded_options, partial(largest_burst, task_modules=self.settings.task_modules))
 
     @property
     def database(self) -> str:

@@ -4,6 +4,7 @@ import ast
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -570,8 +571,24 @@ def test_rates_of_one_key(monkeypatch: pytest.MonkeyPatch) -> None:
     path = __name__
     assert said(rate="10/s", burst=1, rate_key="api:{host}") == []
     assert said(rate="5/s", rate_key="other:{host}") == said(rate="5/s") == []
+    assert said(rate="600/m", rate_key="api:{host}") == []
     assert said(rate="10/s", burst=5, rate_key="api:{host}") == [
         f"{path}.push (rate='10/s', burst=5) has the rate_key 'api:{{host}}' of {path}.fetch (rate='10/s', burst=1): "
         "a key has one rate."
     ]
     assert len(said(rate="9/s", rate_key="api:{host}")) == 1
+
+
+def test_rates_of_one_key_that_is_an_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A callable of any kind may be the key of two tasks: it has no name, or no hash."""
+
+    class Key(dict[str, str]):
+        def __call__(self, host: str) -> str:
+            return host
+
+    for key in (partial(str), Key()):
+        for function, rate in ((fetch, "10/s"), (push, "5/s")):
+            monkeypatch.setattr(
+                project_tasks, function.__name__, task(rate=rate, rate_key=key)(function), raising=False
+            )
+        assert ids(problems("default", entry([]))) == ["vtqueue.W013"]

@@ -62,12 +62,10 @@ class KeyLimit(NamedTuple):
     def rate_in(self, state: RateState | None) -> RateLimit | None:
         """Return the rate for jobs of a rate key with this state.
 
-        What the state says holds for all who share the key, whatever their own code says, until the look (unparking.py)
-        has put the jobs back that are booked by it. It holds for a task that could not be imported, too.
+        While moments are booked what the state says holds for all who share the key, whatever their own code says,
+        until the look (unparking.py) has put those jobs back. It holds for a task that could not be imported, too.
         """
-        if not state or (self.loaded and not self.rate):
-            return self.rate
-        if self.rate and state[1] in (self.rate.interval, BEING_PUT_BACK):
+        if not state or state[1] == BEING_PUT_BACK or (self.loaded and not self.rate):
             return self.rate
         return RateLimit(state[1], self.rate.burst if self.rate else 1)
 
@@ -114,11 +112,13 @@ class Limits:
     """The limits of a backend. ``task_options``: those of a task, by its path; None for one that is not loaded.
 
     ``shares``: those of the queues of a worker that weighs them. ``imports``: of the modules of tasks
-    that are not loaded.
+    that are not loaded. ``largest_burst``: of the tasks that share
+    the rate key of a task, by its path.
     """
 
     options: Options = field(default_factory=Options)
     task_options: TaskOptions = lambda path: None
+    largest_burst: Callable[[str], int] = lambda path: 1
     shares: Shares | None = None
     imports: Imports = field(default_factory=Imports)
     _set_right: dict[str, float] = field(default_factory=dict)  # rate keys, and until when (monotonic) they are left
@@ -156,6 +156,19 @@ class Limits:
         """
         others = bool(self._set_right) and time.monotonic() < self._set_right.get(key, 0.0)
         return limit.rate_in(state) if others or not limit.loaded else limit.rate
+
+    def state_by(self, rate: RateLimit, task_path: str, state: RateState, now: int) -> RateState:
+        """Return the state of a rate key as the rate of a task has it: the last start counts by the slower rate.
+
+        A state that starts up to now cannot have made, not even with the largest burst, is of a clock that was ahead.
+        """
+        next_at, interval = state
+        if interval not in (rate.interval, BEING_PUT_BACK):
+            next_at += max(rate.interval - interval, 0)
+        if next_at > rate.latest(now):
+            largest = max(rate.burst, self.largest_burst(task_path))
+            next_at = min(next_at, RateLimit(rate.interval, largest).latest(now))
+        return next_at, rate.interval
 
     def set_right(self, key: str) -> None:
         """Note that the state of a rate key's rate is that of this code now."""

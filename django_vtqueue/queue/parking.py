@@ -4,6 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from ..core.job import Due, Handle
+from ..core.rates import RateLimit
 from ..engines import Engine
 from ..engines.limits import RateState
 from .limits import BEING_PUT_BACK, NO_QUEUES, SOON, KeyLimit, LimitedQueues, Limits, Room, of_rate_key
@@ -72,10 +73,10 @@ class Judge:
         """
         if (key := row.rate_key) is None:
             return None
-        name, line = of_rate_key(key), self._line(key)
-        state = verdict.rates.get(name) or self._known.rates.get(name)
-        if not (rate := limit.rate_in(state)):
+        rate, state = self._rate(row, limit, now, verdict)
+        if not rate:
             return None
+        name, line = of_rate_key(key), self._line(key)
         next_at, interval = state or (now, rate.interval)
         earliest, moved = rate.allowed_at(next_at), row.moved_from is not None
         if granted or (earliest <= now and (moved or line is None or line[0] < now)):
@@ -90,6 +91,23 @@ class Judge:
             earliest = max(earliest, line[0] + max(line[1] - rate.burst + 1, 1) * rate.interval)
         self._last[key] = max(earliest, now + 1), rate.burst
         return self._last[key][0]
+
+    def _rate(
+        self, row: Due, limit: KeyLimit, now: int, verdict: "Verdict"
+    ) -> tuple[RateLimit | None, RateState | None]:
+        """Return the rate by which a row is judged, and the state of its rate key.
+
+        While moments are booked it is the rate of the state; else the key has the rate of this row's task from now on.
+        """
+        name = of_rate_key(row.rate_key or "")
+        state = verdict.rates.get(name) or verdict.mended.get(name) or self._known.rates.get(name)
+        if not limit.rate or self._line(row.rate_key or "") is not None:
+            return limit.rate_in(state), state
+        if state and (state[1] != limit.rate.interval or state[0] > limit.rate.latest(now)):
+            known, state = state, self._limits.state_by(limit.rate, row.task_path, state, now)
+            if state != known and name not in verdict.rates:
+                verdict.mended[name] = state
+        return limit.rate, state
 
     def _line(self, key: str) -> tuple[int, int] | None:
         """Return the last moment that is booked for a job of a rate key, and the burst of that job's task.
@@ -107,7 +125,7 @@ class Verdict:
     """Which due rows a claim may lease, and which it may not: those are to be parked, or have a moment ``booked``.
 
     ``first``: jobs that are the first of their key: one that is parked is to be put back. ``rates``: their states after
-    the claim.
+    the claim; ``mended``: those that are to be changed, whether something starts or not.
     """
 
     allowed: list[Due] = field(default_factory=list)
@@ -115,13 +133,16 @@ class Verdict:
     booked: dict[Handle, int] = field(default_factory=dict)
     first: set[Handle] = field(default_factory=set)
     rates: dict[str, RateState] = field(default_factory=dict)
+    mended: dict[str, RateState] = field(default_factory=dict)
 
     def put_aside(self, engine: Engine) -> int:
-        """Park and move what is not allowed; return how many jobs."""
+        """Park and move what is not allowed, and mend states; return how many jobs."""
         if self.parked:
             engine.park(self.parked)
         if self.first:
             engine.unpark_rows(sorted(self.first))
         if self.booked:
             engine.book(self.booked)
+        if self.mended:
+            engine.set_rates(self.mended)
         return len(self.parked) + len(self.booked)

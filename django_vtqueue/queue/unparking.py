@@ -7,7 +7,6 @@ gone in a way that no settlement tells of. It writes nothing where nothing is to
 import time
 from collections.abc import Iterable, Sequence
 
-from ..core.clock import SECOND
 from ..core.settlement import Settlement
 from ..engines import Engine, options_for
 from ..engines.limits import Parked, RateState
@@ -16,7 +15,6 @@ from .limits import AMONG, BEING_PUT_BACK, SOON, Limits, of_rate_key
 PERIOD = 1.0  # seconds
 UNPARKED_AT_ONCE = 500  # jobs of a key
 KEYS_AT_ONCE = 200  # that one look goes through
-OF_OTHERS = 60 * SECOND  # by which a state may be later than the burst of one task allows: another's may be larger
 RATE_KEY = of_rate_key("")
 
 
@@ -122,22 +120,19 @@ class Unparking:
 
     def _unbook(self, engine: Engine, key: str, state: RateState, task_path: str, now: int) -> int:
         """Put back the jobs of a rate key, if the moments booked for them are not those of the rate now."""
-        if not (limit := self._limits.of_key_or_import("", task_path)):
+        limit = self._limits.of_key_or_import("", task_path)
+        if not limit or (not limit.loaded and state[1] != BEING_PUT_BACK):
             return 0
-        rate = self._limits.rate_now(limit, key, state)
-        latest = rate.latest(now) if rate else now
-        next_at, interval = state
-        if rate and rate.interval == interval and next_at <= latest + OF_OTHERS:
+        name, rate = of_rate_key(key), self._limits.rate_now(limit, key, state)
+        if rate and self._limits.state_by(rate, task_path, state, now) == state:
             return 0
         with engine.transaction():
-            name = of_rate_key(key)
-            next_at, interval = engine.rates([name]).get(name, state)  # a claim may have used it
+            state = engine.rates([name]).get(name, state)  # a claim may have used it
             back = engine.unbook(key, now + 2 * SOON if rate else now, UNPARKED_AT_ONCE)
             if rate:
-                if interval != BEING_PUT_BACK:  # the last start counts as the new rate has it, if that is lower
-                    next_at += max(rate.interval - interval, 0)
+                next_at, interval = self._limits.state_by(rate, task_path, state, now)
                 is_over = back < UNPARKED_AT_ONCE
-                engine.set_rates({name: (min(next_at, latest), rate.interval if is_over else BEING_PUT_BACK)})
+                engine.set_rates({name: (next_at, interval if is_over else BEING_PUT_BACK)})
                 if is_over:
                     self._limits.set_right(key)
         return back

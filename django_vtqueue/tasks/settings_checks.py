@@ -14,6 +14,7 @@ from django.utils.module_loading import import_string
 from ..conf import SHORTEST_SHARED, Options, configured, parse
 from ..core import clock
 from ..core.names import is_reserved, refusal
+from ..core.rates import RateLimit, rate_for
 from ..core.ticks import Ticks
 from ..engines import ENGINES, database_of
 from .compat import FRAMEWORK_APP, Task
@@ -188,17 +189,19 @@ def idle_overflow(options: Options, alias: str) -> Iterator[CheckMessage]:
 
 def rates_of_one_key(options: Options, alias: str) -> Iterator[CheckMessage]:
     """Yield a warning for each loaded task with the ``rate_key`` of another one before it, and not the same rate."""
-    first: dict[Any, tuple[str, str]] = {}
+    first: dict[Any, tuple[str, str, RateLimit | None]] = {}
     for task in loaded_tasks(options.task_modules):
         own = options_of(task.func)
         if task.backend != alias or "rate_key_given" not in own:
             continue
-        key, rate = own["rate_key_given"], f"rate={own['rate']!r}, burst={own.get('burst', 1)}"
-        other, its_rate = first.setdefault(key, (task.module_path, rate))
+        key, burst = own["rate_key_given"], own.get("burst", 1)
+        told, rate = f"rate={own['rate']!r}, burst={burst}", rate_for(own["rate"], burst)
+        where = key if isinstance(key, str) else id(key)
+        other, its, its_rate = first.setdefault(where, (task.module_path, told, rate))
         if rate != its_rate:
-            named = repr(key) if isinstance(key, str) else key.__qualname__
+            named = repr(key) if isinstance(key, str) else getattr(key, "__qualname__", repr(key))
             yield Warning(
-                f"{task.module_path} ({rate}) has the rate_key {named} of {other} ({its_rate}): a key has one rate.",
+                f"{task.module_path} ({told}) has the rate_key {named} of {other} ({its}): a key has one rate.",
                 hint="Give both the same rate and burst, or each a rate_key of its own.",
                 id="vtqueue.W013",
             )

@@ -286,6 +286,14 @@ def loaded_tasks(extra: Iterable[str] = ()) -> Iterator[Task]:
         yield from (found for found in list(vars(module or object).values()) if isinstance(found, Task))
 
 
+def largest_burst(path: str, task_modules: Iterable[str] = ()) -> int:
+    """Return the largest ``burst`` of the loaded tasks that were given the same ``rate_key`` as that of a path."""
+    if (key := (loaded_options(path) or {}).get("rate_key_given")) is None:
+        return 1
+    all_options = (options_of(task.func) for task in loaded_tasks(task_modules))
+    return max((own.get("burst", 1) for own in all_options if own.get("rate_key_given") == key), default=1)
+
+
 def import_task_modules(extra: Iterable[str] = ()) -> None:
     """Import the ``tasks`` module of every installed app that has one, and the modules named in ``extra``."""
     for config in apps.get_app_configs():

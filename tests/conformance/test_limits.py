@@ -33,7 +33,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 class Limited:
-    """Claims and settles as workers do, with limits that a test may change."""
+    """Claims and settles as workers do, with limits that a test may change.
+
+    ``largest_burst``: of the tasks that share a rate key.
+    """
+
+    largest_burst = 1
 
     def __init__(self, bench: Bench, **queues: dict[str, Any]) -> None:
         self.bench, self.engine = bench, bench.engine
@@ -41,7 +46,8 @@ class Limited:
         self.queues(**queues)
 
     def queues(self, **queues: dict[str, Any]) -> None:
-        self.limits = Limits(parse({"QUEUES": [], "OPTIONS": {"queue_options": queues}}), self.tasks.get)
+        settings = parse({"QUEUES": [], "OPTIONS": {"queue_options": queues}})
+        self.limits = Limits(settings, self.tasks.get, lambda path: self.largest_burst)
 
     def loading(self, *, tried: bool = False) -> list[str]:
         """Have imports that end when the test says so, or fail at once if ``tried``; return the paths asked for."""

@@ -68,6 +68,7 @@ def test_burst(limited: Limited) -> None:
 
 def test_a_burst_beside_a_task_without_one(limited: Limited) -> None:
     """Tasks that share a key: what starts in a claim counts for all that it judges, and no job is moved twice."""
+    limited.largest_burst = 3
     publish(limited, "app.burst", "x", "y")
     publish(limited, "app.second", "a", "b", "c")
     assert names(limited.claim()) == "x y"
@@ -78,6 +79,7 @@ def test_a_burst_beside_a_task_without_one(limited: Limited) -> None:
 
 def test_a_burst_of_another_task_counts_later_too(limited: Limited) -> None:
     """A task without a burst waits for the time that the starts of all have used; each job is moved once."""
+    limited.largest_burst = 3
     publish(limited, "app.burst", "x", "y", "z")
     assert names(limited.claim()) == "x y z"
     publish(limited, "app.burst", "u")
@@ -87,6 +89,35 @@ def test_a_burst_of_another_task_counts_later_too(limited: Limited) -> None:
     assert moments(limited) == [1, 4, 5]
     for now, expected in [(1, "u"), (3.9, ""), (4, "a"), (5, "v")]:
         assert names(limited.claim(now)) == expected
+
+
+@pytest.mark.parametrize("looks", [True, False])
+def test_a_slow_rate_with_another_burst(limited: Limited, monkeypatch: pytest.MonkeyPatch, looks: bool) -> None:
+    """What the burst of one task has used is not taken for the state of a clock that was ahead by another task."""
+    limited.tasks |= {"app.many": {"rate": "1/h", "burst": 5}, "app.one": {"rate": "1/h"}}
+    limited.largest_burst = 5
+    publish(limited, "app.many", *"abcdefghij", priority=1)
+    publish(limited, "app.one", "x")
+    look, started = Unparking(limited.limits), 0
+    for second in range(20):
+        started += len(limited.claim(second))
+        monkeypatch.setattr(type(limited.engine), "now", lambda engine, second=second: at(second))
+        assert not looks or look.look_at_rates(limited.engine) == 0
+    assert started == 5
+
+
+def test_a_changed_rate_that_nothing_waits_for(limited: Limited) -> None:
+    """It holds at once, also where the jobs come so seldom that none had to wait by the old one."""
+    limited.tasks["app.second"] = {"rate": "1/m", "burst": 5}
+    started = []
+    for minute in range(60):
+        if minute == 3:
+            limited.tasks["app.second"] = {"rate": "1/h", "burst": 5}
+        publish(limited, "app.second", f"{minute}", due=60 * minute)
+        for name, job in limited.claim(60 * minute).items():
+            started.append(name)
+            limited.done(job)
+    assert len(started) == 3 + 4  # of the old rate the last start counts
 
 
 def test_a_new_job_does_not_take_the_last_moment(limited: Limited) -> None:
@@ -209,16 +240,27 @@ def test_a_clock_that_was_ahead(limited: Limited, monkeypatch: pytest.MonkeyPatc
     assert [name for now in (5, 6, 6.5, 7, 8) for name in limited.claim(now)] == ["b", "c"]
 
 
-def test_a_state_of_a_clock_that_was_ahead(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing was booked by it: the first job that comes too early is given back by the look, and starts."""
+@pytest.mark.parametrize("ahead", [10, 3600])
+def test_a_state_of_a_clock_that_was_ahead(limited: Limited, ahead: int) -> None:
+    """Nothing was booked by it: a claim takes it for what starts up to now can have made."""
     publish(limited, "app.second", "a")
-    assert names(limited.claim(3600)) == "a"
-    monkeypatch.setattr(type(limited.engine), "now", lambda engine: at(5))
+    assert names(limited.claim(5 + ahead)) == "a"
     publish(limited, "app.second", "b")
     assert limited.claim(5) == {}
-    assert moments(limited) == [3601]
-    assert Unparking(limited.limits).look_at_rates(limited.engine) == 1
-    assert [names(limited.claim(now)) for now in (5, 6)] == ["", "b"]
+    assert moments(limited) == [6]
+    assert [names(limited.claim(now)) for now in (5.9, 6)] == ["", "b"]
+
+
+def test_a_worker_that_died_while_jobs_were_put_back(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one puts the rest back, also where the task cannot be imported."""
+    publish(limited, "app.second", "a", "b", "c")
+    assert names(limited.claim()) == "a"
+    limited.engine.set_rates({"key:r": (at(1), limits.BEING_PUT_BACK)})
+    limited.tasks.clear()
+    limited.loading(tried=True)
+    monkeypatch.setattr(type(limited.engine), "now", lambda engine: at(0))
+    assert Unparking(limited.limits).look_at_rates(limited.engine) == 2
+    assert moments(limited) == []
 
 
 def test_unused_rates_are_forgotten(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:

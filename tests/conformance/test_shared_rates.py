@@ -53,6 +53,7 @@ class World:
         self.workers = [Limited(bench) for _ in codes]
         for worker, code in zip(self.workers, codes, strict=True):
             worker.tasks.update(code)
+            worker.largest_burst = max(options.get("burst", 1) for options in code.values())
         self.looks = [Unparking(worker.limits) for worker in self.workers]
         self.lines = {"r": Line(), "s": Line()}
         self.moved: Counter[tuple[str, int]] = Counter()
