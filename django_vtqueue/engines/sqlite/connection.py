@@ -3,7 +3,6 @@
 import json
 import re
 import sqlite3
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
 from operator import attrgetter, methodcaller
@@ -27,14 +26,14 @@ from .lock import (
     WriteTransaction,
     alone,
     always,
+    begun_fairly,
     beside,
     code_of,
     is_stale,
     patiently,
-    retry_while_locked,
     writable,
 )
-from .task_transaction import immediate, task_transaction
+from .task_transaction import task_transaction
 
 Read = TypeVar("Read")
 T = TypeVar("T")
@@ -92,14 +91,9 @@ class SQLiteConnection:
                 stack.enter_context(block)
             else:
                 stack.enter_context(writable(connection))
-                self._enter(stack, block)
+                with begun_fairly(self.connection):  # perhaps a second one, in the place of the first
+                    stack.enter_context(block)
             yield
-
-    def _enter(self, stack: ExitStack, block: AbstractContextManager[object]) -> None:
-        """Begin a transaction of Django's own with the write lock, which is waited for fairly; see lock.py."""
-        connection = self.connection  # perhaps a second one, in the place of the first
-        with immediate(connection), connection.wrap_database_errors:
-            retry_while_locked(connection.connection, lambda: stack.enter_context(block), time.monotonic())
 
     def beside_cursors(self, act: Callable[[], T]) -> T:
         try:

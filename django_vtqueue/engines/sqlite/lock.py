@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -173,6 +173,24 @@ def alone(connection: BaseDatabaseWrapper, step: Callable[[], T]) -> T:
             raw.execute("ROLLBACK")
         with connection.wrap_database_errors:
             raise
+
+
+@contextmanager
+def begun_fairly(connection: Any) -> Iterator[None]:
+    """Have a transaction that Django begins in the block take the write lock, whatever the settings say.
+
+    Not by a cursor of Django's: that of a refused BEGIN is part of a reference cycle, and still refers to its
+    statement. To free it takes the mutex of its connection, which a thread that waits in SQLite for the lock has. If
+    the collector did so in the thread that has the lock, the two would wait for each other.
+    """
+    connection._start_transaction_under_autocommit = lambda: retry_while_locked(
+        connection.connection, lambda: connection.connection.execute(BEGIN), time.monotonic()
+    )
+    try:
+        with connection.wrap_database_errors:
+            yield
+    finally:
+        del connection._start_transaction_under_autocommit
 
 
 @contextmanager

@@ -1,17 +1,15 @@
 """The transaction of a task's own writes: it holds the write lock, so it begins fairly and ends in time."""
 
 import sqlite3
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any
 
 from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ...core.timeouts import timekeeper
 from ..deadline import Deadline
-from .lock import retry_while_locked
+from .lock import begun_fairly
 
 STEPS_BETWEEN_LOOKS = 10_000  # at the time in a long statement, of SQLite's machine: less than a millisecond
 
@@ -53,8 +51,8 @@ def task_transaction(connection: BaseDatabaseWrapper, seconds: float, first: Cal
             first()
             yield
             return
-        with immediate(connection):
-            retry_while_locked(connection.connection, lambda: stack.enter_context(begin), time.monotonic())
+        with begun_fairly(connection):
+            stack.enter_context(begin)
         first()  # with the lock it waits for nothing
         deadline = WriteDeadline(connection.connection)
         try:
@@ -66,13 +64,3 @@ def task_transaction(connection: BaseDatabaseWrapper, seconds: float, first: Cal
                 yield
         finally:
             deadline.check()
-
-
-@contextmanager
-def immediate(connection: Any) -> Iterator[None]:
-    """Have Django take the write lock with BEGIN, whatever the settings say."""
-    usual, connection.transaction_mode = connection.transaction_mode, "IMMEDIATE"
-    try:
-        yield
-    finally:
-        connection.transaction_mode = usual
