@@ -120,6 +120,7 @@ class ChildProcess:
         """Return whether it has ended; say once that it has not started for long."""
         if self.process.poll() is not None:
             os.close(self._pipe)
+            self.state = SharedState.from_buffer_copy(self.state)  # an error may refer to this object for long
             return True
         if not (self.worker_id or self._said_slow) and time.monotonic() - self.began > SLOW_START:
             self._said_slow = True
