@@ -155,7 +155,7 @@ class Limits:
         all jobs would be moved again and again. So a rate that other code has set stays for OTHER_RATE_STAYS seconds.
         """
         others = bool(self._set_right) and time.monotonic() < self._set_right.get(key, 0.0)
-        return limit.rate_in(state) if others or not limit.loaded else limit.rate
+        return limit.rate_in(state) if others else limit.rate
 
     def state_by(self, rate: RateLimit, task_path: str, state: RateState, now: int) -> RateState:
         """Return the state of a rate key as the rate of a task has it: the last start counts by the slower rate.

@@ -73,10 +73,10 @@ class Judge:
         """
         if (key := row.rate_key) is None:
             return None
-        rate, state = self._rate(row, limit, now, verdict)
+        name, line = of_rate_key(key), self._line(key)
+        rate, state = self._rate(row, name, limit, now, verdict, booked=line is not None)
         if not rate:
             return None
-        name, line = of_rate_key(key), self._line(key)
         next_at, interval = state or (now, rate.interval)
         earliest, moved = rate.allowed_at(next_at), row.moved_from is not None
         if granted or (earliest <= now and (moved or line is None or line[0] < now)):
@@ -93,15 +93,14 @@ class Judge:
         return self._last[key][0]
 
     def _rate(
-        self, row: Due, limit: KeyLimit, now: int, verdict: "Verdict"
+        self, row: Due, name: str, limit: KeyLimit, now: int, verdict: "Verdict", *, booked: bool
     ) -> tuple[RateLimit | None, RateState | None]:
-        """Return the rate by which a row is judged, and the state of its rate key.
+        """Return the rate by which a row is judged, and the state of its rate key, which has this ``name``.
 
         While moments are booked it is the rate of the state; else the key has the rate of this row's task from now on.
         """
-        name = of_rate_key(row.rate_key or "")
         state = verdict.rates.get(name) or verdict.mended.get(name) or self._known.rates.get(name)
-        if not limit.rate or self._line(row.rate_key or "") is not None:
+        if booked or not limit.rate:
             return limit.rate_in(state), state
         if state and (state[1] != limit.rate.interval or state[0] > limit.rate.latest(now)):
             known, state = state, self._limits.state_by(limit.rate, row.task_path, state, now)
