@@ -24,13 +24,22 @@ def backoff_delay(backoff: float | Sequence[float], cap: float, attempt: int, ch
 def busy_pause(waited: float, chance: float, left: float = inf) -> float:
     """Return the seconds until the next try for SQLite's write lock, after ``waited`` seconds of trying.
 
-    About a millisecond, and after a whole second, when something long holds the lock (a backup, a migration), five.
-    Never longer: where transactional tasks follow each other the lock is free for some 10 ms in between, and a
-    connection that asked less often the longer it had waited did not get it once in 25 s (measured).
+    About a millisecond; after a second two, and after ten, when something very long holds the lock (a backup, a
+    migration), five. Never longer: where transactional tasks follow each other the lock is free for some 10 ms in
+    between, and a connection that asked less often the longer it had waited did not get it once in 25 s (measured).
     ``left``: the seconds that are left of a lease to renew, less than 0 if it has ended. From shortly before its end
     on, when other workers may take what it holds, it stays a millisecond: the holder must get the lock first.
     """
-    return (0.0005 + 0.001 * chance) * (1 if waited < 1 or left < IN_DANGER else 5)
+    return (0.0005 + 0.001 * chance) * (1 if waited < 1 or left < IN_DANGER else 2 if waited < 10 else 5)
+
+
+def long_hold_pause(waited: float, chance: float) -> float:
+    """Return what busy_pause does, for who will hold the lock for long: the transaction of a task.
+
+    A hundredth of what it has waited, up to 12 ms: what holds the lock briefly (a publish, a settlement, a renewal)
+    gets it first after one that was held for long.
+    """
+    return (0.5 + chance) * min(max(0.001, 0.01 * waited), 0.012)
 
 
 def trouble_pause(tries: int) -> float:

@@ -29,6 +29,7 @@ from django_vtqueue.core.job import HeldJob
 from django_vtqueue.exceptions import LeaseExpired, LeaseLost, PayloadTooLarge, Retry, VTQueueError
 from django_vtqueue.fields import InstantField
 from django_vtqueue.models import Job
+from django_vtqueue.worker.transactional_line import LONGEST_REST
 from tests.project.broken import BROKEN
 
 # -- when to try again ------------------------------------------------------------------------------------------------
@@ -75,12 +76,10 @@ def test_backoff_is_always_a_delay(given_backoff: Any, cap: float, attempt: int,
 
 @given(waited=st.floats(0, 1e6), chance=chances)
 def test_busy_pause(waited: float, chance: float) -> None:
-    """About a millisecond for a whole second; only then five."""
+    """About a millisecond for a whole second, two for ten, and only then five."""
     pause = backoff.busy_pause(waited, chance)
-    if waited < 1:
-        assert 0.0005 <= pause <= 0.0015
-    else:
-        assert 0.0025 <= pause <= 0.0075
+    expected = 0.001 if waited < 1 else 0.002 if waited < 10 else 0.005
+    assert 0.5 * expected <= pause <= 1.5 * expected + 1e-9
 
 
 @given(waited=st.floats(0, 1e6), chance=chances, left=st.floats(-1e6, 0.49))
@@ -89,6 +88,16 @@ def test_who_holds_a_lease_that_ends_or_has_ended_asks_for_the_lock_each_millise
 ) -> None:
     """However long that takes: whoever is free first after a lock must be its holder."""
     assert 0.0005 <= backoff.busy_pause(waited, chance, left) <= 0.0015
+
+
+@given(waited=st.floats(0, 1e6), chance=chances)
+def test_who_will_hold_the_lock_for_long_asks_for_it_less_often(waited: float, chance: float) -> None:
+    """What holds it briefly gets it first; but the worker that has had it begins its next transaction later."""
+    pause = backoff.long_hold_pause(waited, chance)
+    assert pause >= 0.99 * backoff.busy_pause(min(waited, 0.9), chance)
+    assert pause < LONGEST_REST
+    if waited > 1:
+        assert pause > 4 * backoff.busy_pause(1, chance)
 
 
 @given(st.integers(1, 10**6))

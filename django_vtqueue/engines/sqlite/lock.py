@@ -21,6 +21,7 @@ from ...core.backoff import busy_pause
 from ...exceptions import VTQueueError
 
 T = TypeVar("T")
+Pause = Callable[[float, float], float]
 
 HURRY = 0.00002  # seconds: the switch interval of the interpreter while a control loop holds the lock
 BEGIN = "BEGIN IMMEDIATE"
@@ -88,12 +89,14 @@ def always(waited: float) -> bool:
     return True
 
 
-def retry_while_locked(raw: sqlite3.Connection, step: Callable[[], object], began: float) -> None:
+def retry_while_locked(
+    raw: sqlite3.Connection, step: Callable[[], object], began: float, pause: Pause = busy_pause
+) -> None:
     """Take a step (a BEGIN) again and again while the database is busy, with SQLite's busy handler switched off.
 
-    ``began`` (monotonic): the start of the connection's busy timeout. Raise StaleSnapshot at once if waiting is in
-    vain. All is in one frame, because TaskTimeout may be raised in this thread at any call: none comes before the
-    timeout is put back.
+    ``began`` (monotonic): the start of the connection's busy timeout. ``pause``: see core/backoff.py. Raise
+    StaleSnapshot at once if waiting is in vain. All is in one frame, because TaskTimeout may be raised in this thread
+    at any call: none comes before the timeout is put back.
     """
     milliseconds = raw.execute("PRAGMA busy_timeout").fetchone()[0]
     try:
@@ -110,7 +113,7 @@ def retry_while_locked(raw: sqlite3.Connection, step: Callable[[], object], bega
                     raise stale from error
                 if code_of(error) not in BUSY or waited >= timeout:
                     raise
-                time.sleep(min(busy_pause(waited, random.random()), timeout - waited))
+                time.sleep(min(pause(waited, random.random()), timeout - waited))
     finally:
         raw.execute(f"PRAGMA busy_timeout = {milliseconds}")
 
@@ -176,15 +179,17 @@ def alone(connection: BaseDatabaseWrapper, step: Callable[[], T]) -> T:
 
 
 @contextmanager
-def begun_fairly(connection: Any) -> Iterator[None]:
+def begun_fairly(connection: Any, pause: Pause = busy_pause) -> Iterator[None]:
     """Have a transaction that Django begins in the block take the write lock, whatever the settings say.
+
+    ``pause``: see core/backoff.py.
 
     Not by a cursor of Django's: that of a refused BEGIN is part of a reference cycle, and still refers to its
     statement. To free it takes the mutex of its connection, which a thread that waits in SQLite for the lock has. If
     the collector did so in the thread that has the lock, the two would wait for each other.
     """
     connection._start_transaction_under_autocommit = lambda: retry_while_locked(
-        connection.connection, lambda: connection.connection.execute(BEGIN), time.monotonic()
+        connection.connection, lambda: connection.connection.execute(BEGIN), time.monotonic(), pause
     )
     try:
         with connection.wrap_database_errors:

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from ...core.backoff import long_hold_pause
 from ...core.timeouts import timekeeper
 from ..deadline import Deadline
 from .lock import begun_fairly
@@ -51,7 +52,7 @@ def task_transaction(connection: BaseDatabaseWrapper, seconds: float, first: Cal
             first()
             yield
             return
-        with begun_fairly(connection):
+        with begun_fairly(connection, long_hold_pause):
             stack.enter_context(begin)
         first()  # with the lock it waits for nothing
         deadline = WriteDeadline(connection.connection)
