@@ -217,7 +217,7 @@ class PostgreSQLConnection:
         """Whether a statement is a part of one; what is read is locked there, while a look alone locks nothing."""
         return self.connection.in_atomic_block or not self.connection.get_autocommit()
 
-    def _run(self, sql: str, values: Mapping[str, Any]) -> int:
+    def _run(self, sql: str, values: Mapping[str, Any] | None = None) -> int:
         """Execute a statement that writes; return how many rows it changed."""
         with self.connection.cursor() as cursor:
             cursor.execute(sql, values)
