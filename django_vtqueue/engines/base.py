@@ -134,6 +134,10 @@ class Engine(Portable, RowLocks, Overflow, Limiting, DurableSteps, ABC):
         return False
 
     @staticmethod
+    def prepare(connection: BaseDatabaseWrapper) -> None:
+        """Have a connection of a worker's tasks wait fairly for the right to write, where there is one for all."""
+
+    @staticmethod
     def outdated(connection: BaseDatabaseWrapper) -> bool:
         """Return whether another database is in the place of the one that an open connection has opened.
 

@@ -3,15 +3,32 @@
 import sqlite3
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
 
 from ..engines import ENGINES, Engine
 
 LONGEST_IDLE = 0.1  # seconds
 
 _looked = threading.local()
+
+
+@contextmanager
+def prepared_connections() -> Iterator[None]:
+    """Prepare each connection that is opened in this process meanwhile; see Engine.prepare."""
+
+    def opened(connection: BaseDatabaseWrapper, **kwargs: object) -> None:
+        ENGINES.get(connection.vendor, Engine).prepare(connection)
+
+    connection_created.connect(opened)
+    try:
+        yield
+    finally:
+        connection_created.disconnect(opened)
 
 
 def refresh_connections(*, inline: bool) -> None:

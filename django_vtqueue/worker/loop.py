@@ -15,6 +15,7 @@ from ..backend import VTQueueBackend
 from ..core.clock import NEVER
 from ..core.ids import new_worker_id, shown_worker
 from ..engines import new_engine
+from ..execution.connections import prepared_connections
 from ..execution.outcomes import Outcome
 from ..execution.transactional import Event, TransactionBegun, TransactionWaits
 from ..queue.doorbell import Doorbell, folder_of
@@ -69,7 +70,7 @@ class Worker:
         self.state.worker_id = self.id.encode()
         if self.engine.locks_rows:
             self.renewals.start()
-        with self.engine.without_lock_waits():
+        with self.engine.without_lock_waits(), prepared_connections():
             try:
                 while not self.done():
                     if not self.turns.outage.waiting():

@@ -13,7 +13,7 @@ from ..conftest import ALIAS
 from ..waiting import PROMPT, wait_until
 from .conftest import Start
 from .database import Database
-from .held import begin
+from .held import begin, lines
 from .running import Running
 
 LOCKED = "the database is locked by another process; waiting. Nothing is lost."
@@ -99,6 +99,19 @@ def test_a_lock_longer_than_the_leases_takes_no_job_from_its_living_holder(
     for worker in workers:
         assert not worker.lines("lost")
         assert worker.log.count(LOCKED) == 1
+
+
+def test_a_transaction_of_a_task_waits_as_fairly_as_the_worker(
+    database: Database, start_worker: Start, tmp_path: Path
+) -> None:
+    """One that the task begins by itself: it asks for the lock again and again, SQLite's own handler does not."""
+    job_id = database.enqueue(tasks.hold_then_begin, str(tmp_path))
+    start_worker()
+    wait_until(lambda: lines(tmp_path / "started"))
+    with database.locked():
+        (tmp_path / "go").touch()
+        wait_until(lambda: (tmp_path / "said").read_text().count("BEGIN IMMEDIATE") > 20)
+    database.wait_for(job_id)
 
 
 def test_enqueue_waits_as_long_as_its_own_timeout_and_works_afterwards(database: Database) -> None:

@@ -80,6 +80,19 @@ def sign(context: TaskContext, folder: str) -> None:
         file.write(f"{context.task_result.id}\n")
 
 
+@task
+def hold_then_begin(folder: str) -> None:
+    """Like ``hold``, then begin a transaction, and write down each of its statements as it is executed."""
+    with connection.cursor(), (Path(folder) / "said").open("a", buffering=1) as file:
+        hold.func(folder)
+        connection.connection.set_trace_callback(lambda statement: file.write(f"{statement}\n"))
+        try:
+            with transaction.atomic():
+                pass
+        finally:
+            connection.connection.set_trace_callback(None)
+
+
 @task(backoff=0.2)
 def hold(folder: str, name: str = "") -> str:
     """Say ``started`` in a file, a line for each execution, then run until there is a file ``go``."""

@@ -23,7 +23,7 @@ from .connection import all_rows
 from .due import SQLiteClaiming
 from .file import outdated
 from .limits import SQLiteLimits
-from .lock import always
+from .lock import always, replace_begin
 from .overflow import SQLiteOverflow
 from .settling import SQLiteSettling
 from .statements import guard
@@ -62,6 +62,7 @@ class SQLiteEngine(SQLiteClaiming, SQLiteSettling, SQLiteOverflow, SQLiteLimits,
     """See Engine."""
 
     outdated = staticmethod(outdated)
+    prepare = staticmethod(replace_begin)
 
     def insert(self, new: NewJobs) -> bool:
         connection, values = self._connected(), _common(new)

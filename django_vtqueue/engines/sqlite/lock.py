@@ -26,6 +26,7 @@ Pause = Callable[[float, float], float]
 HURRY = 0.00002  # seconds: the switch interval of the interpreter while a control loop holds the lock
 BEGIN = "BEGIN IMMEDIATE"
 READING = "PRAGMA user_version"  # makes the connection read until the cursor is closed
+DJANGOS_BEGIN = "_start_transaction_under_autocommit"  # a method of Django's connections
 WITHOUT_WAL = 1.0  # seconds for which a commit waits for those who read, and a read for a commit
 BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
@@ -178,24 +179,40 @@ def alone(connection: BaseDatabaseWrapper, step: Callable[[], T]) -> T:
             raise
 
 
-@contextmanager
-def begun_fairly(connection: Any, pause: Pause = busy_pause) -> Iterator[None]:
-    """Have a transaction that Django begins in the block take the write lock, whatever the settings say.
-
-    ``pause``: see core/backoff.py.
+def begin_fairly(connection: Any, pause: Pause = busy_pause) -> None:
+    """Begin a transaction as Django does, but wait for the lock fairly; in the place of Django's own method.
 
     Not by a cursor of Django's: that of a refused BEGIN is part of a reference cycle, and still refers to its
     statement. To free it takes the mutex of its connection, which a thread that waits in SQLite for the lock has. If
-    the collector did so in the thread that has the lock, the two would wait for each other.
+    the collector did so in the thread that has the lock, the two would wait for each other; in that of a control loop,
+    it would stand still.
     """
-    connection._start_transaction_under_autocommit = lambda: retry_while_locked(
-        connection.connection, lambda: connection.connection.execute(BEGIN), time.monotonic(), pause
-    )
+    raw, mode = connection.connection, connection.transaction_mode or "DEFERRED"
+    with connection.wrap_database_errors:
+        retry_while_locked(raw, lambda: raw.execute(f"BEGIN {mode}"), time.monotonic(), pause)
+
+
+def replace_begin(connection: BaseDatabaseWrapper, pause: Pause = busy_pause) -> None:
+    """Have transactions that Django begins on a connection begin fairly."""
+    vars(connection)[DJANGOS_BEGIN] = lambda: begin_fairly(connection, pause)
+
+
+@contextmanager
+def begun_fairly(connection: Any, pause: Pause = busy_pause) -> Iterator[None]:
+    """Have a transaction that Django begins in the block take the write lock, fairly, whatever the settings say.
+
+    ``pause``: see core/backoff.py.
+    """
+    mode, begin = connection.transaction_mode, vars(connection).get(DJANGOS_BEGIN)
     try:
-        with connection.wrap_database_errors:
-            yield
+        connection.transaction_mode = "IMMEDIATE"
+        replace_begin(connection, pause)
+        yield
     finally:
-        del connection._start_transaction_under_autocommit
+        connection.transaction_mode = mode
+        vars(connection).pop(DJANGOS_BEGIN, None)
+        if begin:
+            vars(connection)[DJANGOS_BEGIN] = begin
 
 
 @contextmanager
@@ -206,9 +223,10 @@ def writable(connection: BaseDatabaseWrapper) -> Iterator[None]:
     an open cursor, a second connection takes its place during the block.
     """
     raw: sqlite3.Connection = connection.connection
-    theirs, second = raw.in_transaction, None
+    theirs, second = True, None
     try:
         try:
+            theirs = raw.in_transaction
             if not theirs:
                 begin(raw, always)
                 raw.execute("ROLLBACK")
