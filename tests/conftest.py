@@ -1,12 +1,13 @@
 """A database file of a test's own: it has real transactions, locks and threads, which the one in memory has not."""
 
+import fcntl
 import gc
 import os
 import shutil
 import signal
 import sys
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -91,13 +92,60 @@ def reached(database: dict[str, Any], alias: str = ALIAS) -> Iterator[str]:
         del connections.settings[alias]
 
 
+class Common:
+    """What one of the processes of this test run makes, for all of them to copy."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.folder.mkdir(exist_ok=True)
+
+    @contextmanager
+    def made(self, name: str, make: Callable[[Path], object]) -> Iterator[Path]:
+        """Yield where it is, made if it was not there: one process at a time is in such a block."""
+        path, unfinished = self.folder / name, self.folder / f"unfinished-{name}"
+        with self._locked():
+            if not path.exists():
+                shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed
+                make(unfinished)
+                unfinished.rename(path)
+            yield path
+
+    def remove(self) -> None:
+        """Remove what there is; a process that needs it later makes it again."""
+        with self._locked():
+            for path in self.folder.iterdir():
+                if path.is_dir():
+                    shutil.rmtree(path)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with (self.folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
 @pytest.fixture(scope="session")
-def empty_file(django_db_blocker: DjangoDbBlocker, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def common(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Common]:
+    folder = tmp_path_factory.getbasetemp()
+    common = Common((folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "common")
+    yield common
+    common.remove()  # a server has 40 MB
+
+
+def migrate(alias: str) -> None:
+    call_command("migrate", database=alias, verbosity=0, run_syncdb=True)
+
+
+@pytest.fixture(scope="session")
+def empty_file(common: Common, django_db_blocker: DjangoDbBlocker, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a database file with all tables, to be copied."""
-    path = tmp_path_factory.mktemp("empty") / "db.sqlite3"
-    with django_db_blocker.unblock(), connected(path) as alias:
-        call_command("migrate", database=alias, verbosity=0, run_syncdb=True)
-    return path
+
+    def make(path: Path) -> None:
+        with django_db_blocker.unblock(), connected(path) as alias:
+            migrate(alias)
+
+    with common.made("db.sqlite3", make) as made:
+        return Path(shutil.copy(made, tmp_path_factory.mktemp("empty")))
 
 
 @pytest.fixture
@@ -110,18 +158,26 @@ def sqlite_file(empty_file: Path, tmp_path: Path, django_db_blocker: DjangoDbBlo
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[postgresql.Server]:
-    """Return a PostgreSQL server of this test run."""
+def server(common: Common, django_db_blocker: DjangoDbBlocker) -> Iterator[postgresql.Server]:
+    """Return a PostgreSQL server of this process of the test run; the usual one of its databases has all tables."""
     postgresql.require_server()
-    with postgresql.running(*postgresql.FAST) as server:
+
+    def make(files: Path) -> None:
+        with django_db_blocker.unblock(), postgresql.running(*postgresql.FAST) as server:
+            with reached(server.settings(), "migrating") as alias:
+                migrate(alias)
+            server.stop("fast")
+            postgresql.copy_files(server.folder / "data", files)
+
+    with ExitStack() as stack:
+        with common.made("postgresql", make) as files:
+            server = stack.enter_context(postgresql.running(*postgresql.FAST, files=files))
         yield server
 
 
 @pytest.fixture(scope="session")
-def migrated(server: postgresql.Server, django_db_blocker: DjangoDbBlocker) -> dict[str, Any]:
+def migrated(server: postgresql.Server) -> dict[str, Any]:
     """Return the settings of a database with all tables on that server."""
-    with django_db_blocker.unblock(), reached(server.settings(), "migrating") as alias:
-        call_command("migrate", database=alias, verbosity=0, run_syncdb=True)
     return server.settings()
 
 

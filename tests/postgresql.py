@@ -95,6 +95,11 @@ class Server:
         self.own_folder()
         self._run("initdb", "--pgdata", str(self.folder / "data"), *CLUSTER, *options)
 
+    def copy(self, files: Path) -> None:
+        """Make its files as a copy of those of another server, which is stopped."""
+        self.own_folder()
+        copy_files(files, self.folder / "data")
+
     def follow(self, other: "Server") -> None:
         """Make its files as a copy of a running server, which it will follow until it is promoted."""
         self.own_folder()
@@ -162,15 +167,26 @@ def _usual_signals() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+def copy_files(files: Path, to: Path) -> None:
+    """Copy the files of a server that is stopped; they stay its user's."""
+    subprocess.run(["cp", "-a", str(files), str(to)], check=True)
+
+
 @contextmanager
-def running(*options: str) -> Iterator[Server]:
-    """Start a server; remove it and its files at the end. ``options``: of the server; FAST: what a crash may lose."""
+def running(*options: str, files: Path | None = None) -> Iterator[Server]:
+    """Start a server; remove it and its files at the end.
+
+    ``options``: of the server; FAST: what a crash may lose. ``files``: what it begins with; else there is nothing yet.
+    """
     folder = Path(
         tempfile.mkdtemp(prefix="vtq-pg-", dir="/tmp")
     )  # short, as the path of a socket must be, and where that user may go
     server = Server(folder, *options)
     try:
-        server.create()
+        if files:
+            server.copy(files)
+        else:
+            server.create()
         server.start()
         yield server
     finally:

@@ -28,8 +28,8 @@ def fill(alias: str, words: str) -> None:
         worker(silent, words).save(using=alias)
     QueueState(queue_name=f"mail {words}", paused_at=clock.now(), paused_by=words, reason=words).save(using=alias)
     schedule(words).save(using=alias)
-    for minute in range(60):
-        throughput(minute, words).save(using=alias)
+    this_minute = clock.now() // MINUTE * MINUTE
+    Throughput.objects.using(alias).bulk_create(throughput(this_minute, minute, words) for minute in range(60))
 
 
 def common(words: str) -> dict[str, Any]:
@@ -93,10 +93,10 @@ def worker(silent: int, words: str) -> WorkerProcess:
     )
 
 
-def throughput(minute: int, words: str) -> Throughput:
-    """Return what a worker did so many minutes ago."""
+def throughput(this_minute: int, minute: int, words: str) -> Throughput:
+    """Return what a worker did so many minutes before this one."""
     return Throughput(
-        starts_at=clock.now() // MINUTE * MINUTE - minute * MINUTE,
+        starts_at=this_minute - minute * MINUTE,
         queue_name=f"mail {words}",
         worker_id=f"web1:4711:{words}",
         succeeded=60 - minute,

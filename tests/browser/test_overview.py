@@ -22,7 +22,8 @@ def row(page: Page, name: str) -> Locator:
 def test_it_refreshes_itself(site: Site, visit: Visit, database: Database, tmp_path: Path) -> None:
     """A job that is enqueued is counted without a reload; what had the focus, and the scrolling, stay."""
     database.enqueue(send_receipt, 1, str(tmp_path))
-    with visit(viewport=LOW) as page:
+    with visit() as page:
+        page.set_viewport_size(LOW)
         page.goto(site.url)
         due = row(page, "default").get_by_role("cell").first
         expect(due).to_have_text("1")

@@ -3,7 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,20 @@ from django_vtqueue.queue.publishing import store
 from django_vtqueue.tasks.compat import Task
 
 from ..conftest import ALIAS
-from ..waiting import wait_until
+from ..waiting import shared, wait_until
 
 UNFINISHED = """
 SELECT count(*) FROM vtqueue_job
 WHERE finished_at IS NULL AND queue_name NOT LIKE 'lease:%' AND queue_name NOT LIKE 'slots:%'"""
+
+
+def inode(path: Path) -> tuple[int, int] | None:
+    """Return what is the same for no other file that exists; None if there is no file."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 class Database:
@@ -64,10 +73,19 @@ class Database:
         return job.jobs[0][0]
 
     def rows(self, sql: str, *values: Any) -> list[sqlite3.Row]:
-        """Read by a connection that knows nothing of Django."""
-        with closing(sqlite3.connect(self.path, timeout=30)) as connection:
-            connection.row_factory = sqlite3.Row
+        """Read by a connection that knows nothing of Django. The looks of a wait share it as long as its files stay."""
+        with shared.opened(self._files, self._connected) as connection:
             return connection.execute(sql, values).fetchall()
+
+    def _files(self) -> tuple[object, ...]:
+        return self.path, inode(self.path), inode(Path(f"{self.path}-wal"))
+
+    def _connected(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, timeout=30)
+        connection.row_factory = sqlite3.Row
+        with suppress(sqlite3.Error):  # it will be said by the look
+            connection.execute("PRAGMA schema_version").fetchall()  # opens the log
+        return connection
 
     def write(self, sql: str, *values: Any) -> None:
         """Write as a foreign program would, without a ring."""

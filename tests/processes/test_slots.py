@@ -65,7 +65,12 @@ class Instances:
     def wait_for_turns(self, *instances: Running, number: int = 2) -> None:
         """Wait until each of these has had so many turns from now on."""
         now = since_boot()
-        wait_until(lambda: all(len(self.turns(now).get(each.pid, ())) >= number for each in instances), every=0.1)
+
+        def had() -> bool:
+            turns = self.turns(now)
+            return all(len(turns.get(each.pid, ())) >= number for each in instances)
+
+        wait_until(had, every=0.1)
 
     def check(self) -> None:
         """Fail if two instances were in their turns at one moment."""
