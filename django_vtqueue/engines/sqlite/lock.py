@@ -185,7 +185,7 @@ def begin_fairly(connection: Any, pause: Pause = busy_pause) -> None:
     Not by a cursor of Django's: that of a refused BEGIN is part of a reference cycle, and still refers to its
     statement. To free it takes the mutex of its connection, which a thread that waits in SQLite for the lock has. If
     the collector did so in the thread that has the lock, the two would wait for each other; in that of a control loop,
-    it would stand still.
+    it would stand still. (So in Python 3.11; later ones free the statement when it is refused.)
     """
     raw, mode = connection.connection, connection.transaction_mode or "DEFERRED"
     with connection.wrap_database_errors:
