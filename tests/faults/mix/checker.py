@@ -144,6 +144,10 @@ class Story:
             max(min(until, fault.end) - max(since, fault.begin), 0) for fault in self.faults if fault.name in names
         )
 
+    def next_turn(self, since: int) -> int:
+        """Return when a worker has had its next turn at the latest: it has none while it stands still."""
+        return since + UNTIL_NEXT + self.time_lost(since, since + UNTIL_NEXT, [STANDSTILL])
+
 
 Broken = Iterator[str]
 PROMISES: list[Callable[[Story], Broken]] = []
@@ -268,7 +272,7 @@ def what_is_done_is_not_buried(story: Story) -> Broken:
         if row and row.state == states.FAILED and job.promises.ends == "succeeds":
             for run in story.runs.get(job.id, []):
                 causes = (KILL, KILL_CHILD, TERM_TWICE, STOP)
-                if run.outcome == "ok" and not story.met(run.worker, causes, run.begin, run.last + UNTIL_NEXT):
+                if run.outcome == "ok" and not story.met(run.worker, causes, run.begin, story.next_turn(run.last)):
                     yield f"{told(run)} was done at {moment(run.last)}, and is a dead letter: {row.exception}"
 
 
@@ -364,7 +368,7 @@ def what_ran_is_in_the_history(story: Story) -> Broken:
             causes = (KILL, KILL_CHILD, TERM_TWICE, STOP)
             # Others wait for a third of a lease after a standstill: on a busy machine a holder may come too late.
             woken = story.met(run.worker, (STANDSTILL,), run.begin - SECOND, run.begin)
-            met = woken or story.met(run.worker, causes, run.begin - UNTIL_NEXT, run.last + UNTIL_NEXT)
+            met = woken or story.met(run.worker, causes, run.begin - UNTIL_NEXT, story.next_turn(run.last))
             if not (run.leases or met):
                 yield f"{told(run)} left no trace"
 

@@ -128,6 +128,13 @@ GOOD = [
     story(job(), row(EXPIRED, worker=OTHER), run(1, 4, leases=[(at(1), at(3))]), run(3.1, 5, OTHER)),
     story(job(), row(), run(70, 71), faults=[fault(STANDSTILL, 5, 60)]),
     story(job(), row(worker=OTHER), run(3.7, 3.8), run(3.9, 5, OTHER), faults=[fault(STANDSTILL, 1, 3, 1, 2)]),
+    story(
+        job(),
+        row(worker=OTHER),
+        run(1, 2),
+        run(12, 13, OTHER),
+        faults=[fault(STANDSTILL, 3, 8.5, 1), fault(KILL, 9, 9, 1)],
+    ),
     story(job(queue=ASIDE), None, run(1, 2)),
     story(job("writes"), row(), run(1, 2), effects=Counter({"j": 1}), counted=1),
     story(job("shared"), row(), run(1, 5, kind="shared"), run(3, 6, OTHER, kind="shared")),
