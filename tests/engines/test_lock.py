@@ -1,12 +1,13 @@
 """SQLite's write lock: taken fairly, on a connection that stays the user's own."""
 
 import gc
+import shutil
 import sqlite3
 import sys
 import threading
 import time as real_time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
 from queue import SimpleQueue
 from random import random
@@ -25,7 +26,7 @@ from django_vtqueue.fields import StoredText
 from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.queue.dead_letters import requeue
 
-from ..conftest import claimed
+from ..conftest import claimed, reached
 from ..waiting import PATIENCE, PROMPT
 
 
@@ -498,3 +499,19 @@ def test_a_transaction_of_django_waits_as_fairly(alias: str) -> None:
         assert began[begin] == "BEGIN IMMEDIATE"
         assert began[begin - 1] == "PRAGMA busy_timeout = 0"
         assert began[begin + 1].startswith("PRAGMA busy_timeout = ")
+
+
+def test_control_loops_leave_the_switch_interval_as_it_was(alias: str, empty_file: Path, tmp_path: Path) -> None:
+    """That of a worker and that of a leader, say, of which the first to begin is the first to end."""
+    usual = sys.getswitchinterval()
+    other = {"NAME": shutil.copy(empty_file, tmp_path / "other")}
+    with reached(other, "other") as other_alias, ExitStack() as stack:
+        transactions = []
+        for engine in map(new_engine, (alias, other_alias)):
+            stack.enter_context(engine.without_lock_waits())
+            transactions.append(engine.transaction())
+            transactions[-1].__enter__()
+            assert sys.getswitchinterval() < usual
+        for transaction in transactions:
+            transaction.__exit__(None, None, None)
+        assert sys.getswitchinterval() == usual

@@ -271,7 +271,8 @@ class WriteTransaction(Generic[T]):
     def __enter__(self) -> T:
         if self._held:
             self._began, self._switch_interval = time.monotonic(), sys.getswitchinterval()
-            sys.setswitchinterval(min(HURRY, self._switch_interval))
+            if self._switch_interval > HURRY:  # else it is not ours to put back: another loop is in such a block
+                sys.setswitchinterval(HURRY)
         try:
             self._theirs = self._raw.in_transaction
             if self._held:
@@ -324,5 +325,5 @@ class WriteTransaction(Generic[T]):
             if self._second:
                 connections[self._connection.alias] = self._connection
                 self._second.close()
-            if self._held:
+            if self._switch_interval > HURRY:
                 sys.setswitchinterval(self._switch_interval)
