@@ -116,7 +116,8 @@ def test_rates(database: Database, start_worker: Start, journal: Journal, of: st
 )
 def test_weights(database: Database, start_worker: Start, how: list[str]) -> None:
     """``--queues emails:3,default:1``: also of very short jobs, which are claimed ahead, 3 of 4 are emails."""
-    for queue, count, priority in (("default", 600, 90), ("emails", 300, 0)):
+    # So many that no process can claim all emails ahead, and leave only the others to its neighbour.
+    for queue, count, priority in (("default", 2000, 90), ("emails", 2000, 0)):
         database.enqueue_many(tasks.add.using(queue_name=queue, priority=priority), [(1, 2)] * count)
     worker = start_worker("--queues", "emails:3,default:1", *how)
     assert "queues default:1,emails:3;" in worker.log
