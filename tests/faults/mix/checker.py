@@ -144,9 +144,24 @@ class Story:
             max(min(until, fault.end) - max(since, fault.begin), 0) for fault in self.faults if fault.name in names
         )
 
+    @cached_property
+    def without_turns(self) -> list[tuple[int, int]]:
+        """From when until when a worker may have had no turn: it stood still, or another one had the write lock."""
+        spans = [(fault.begin, fault.end) for fault in self.faults if fault.name in (STANDSTILL, LOCK, LEASE_LOCK)]
+        spans += [(run.begin, run.last) for run in self.executions if KINDS[run.kind].effects]  # transactional
+        return sorted(spans)
+
     def next_turn(self, since: int) -> int:
-        """Return when a worker has had its next turn at the latest: it has none while it stands still."""
-        return since + UNTIL_NEXT + self.time_lost(since, since + UNTIL_NEXT, [STANDSTILL])
+        """Return when a worker has had its next turn at the latest: ``UNTIL_NEXT``, but for when it can have none."""
+        at, left = since, UNTIL_NEXT
+        for begin, end in self.without_turns:
+            if end <= at:
+                continue
+            if begin - at >= left:
+                break
+            left -= max(begin - at, 0)
+            at = end
+        return at + left
 
 
 Broken = Iterator[str]
@@ -337,12 +352,18 @@ def retries(story: Story) -> Iterator[tuple[Job, int, int, Execution | None]]:
 
 @promise
 def attempts_are_those_that_began(story: Story) -> Broken:
-    """An attempt that failed, or whose time was up, is one that began."""
+    """An attempt that failed, or whose time was up, is one that began, unless it stood still before its first line."""
     for job in story.jobs:
         entries, _ = story.matched.get(job.id, ([], []))
         for entry, execution in entries:
-            if entry.get("outcome") in ATTEMPTS and execution is None:
+            if entry.get("outcome") in ATTEMPTS and execution is None and not stood_still_at_first(story, entry):
                 yield f"{name(job)} has the entry {entry['outcome']!r} of {entry['worker']}, who never began it"
+
+
+def stood_still_at_first(story: Story, entry: history.Entry) -> bool:
+    """Return whether the time of an attempt may have run out between its begin and its first line."""
+    stopped = story.met(entry["worker"], (STANDSTILL, STOP), entry.get("started") or 0, entry["ended"])
+    return stopped and entry.get("outcome") == history.TIMED_OUT
 
 
 @promise

@@ -14,7 +14,7 @@ from ...processes.instance import Term
 from ...processes.slot_instance import Look
 from ..ledger import Event
 from .checker import LATEST, PROMISES, Job, Row, Story, broken
-from .faults import KILL, KILL_CHILD, PAUSE, STANDSTILL, STOP, TERM_TWICE, Fault
+from .faults import KILL, KILL_CHILD, LEASE_LOCK, LOCK, PAUSE, STANDSTILL, STOP, TERM_TWICE, Fault
 from .journal import Execution
 from .kinds import ASIDE, LONG_LEASE, MAX_DEPTH, SHORT_LEASE
 
@@ -135,6 +135,25 @@ GOOD = [
         run(12, 13, OTHER),
         faults=[fault(STANDSTILL, 3, 8.5, 1), fault(KILL, 9, 9, 1)],
     ),
+    story(
+        job("slow"),
+        row(ended(history.TIMED_OUT, 6)),
+        run(7, 9),
+        effects=Counter({"j": 1}),
+        faults=[fault(STANDSTILL, 1, 5.5, 1)],
+    ),
+    story(  # its worker had a second to tell of it, and half of one
+        job(),
+        row(worker=OTHER),
+        run(1, 2),
+        run(18, 19, OTHER),
+        faults=[
+            fault(LOCK, 2, 5),
+            fault(STANDSTILL, 4, 10, 1),
+            fault(LEASE_LOCK, 11, 14),
+            fault(KILL, 14.5, 14.5, 1),
+        ],
+    ),
     story(job(queue=ASIDE), None, run(1, 2)),
     story(job("writes"), row(), run(1, 2), effects=Counter({"j": 1}), counted=1),
     story(job("shared"), row(), run(1, 5, kind="shared"), run(3, 6, OTHER, kind="shared")),
@@ -205,6 +224,7 @@ BAD = {
     "what_ran_is_in_the_history": [
         story(job(), row(), run(1, 2), run(3, 4)),
         replace(AT_THE_LAST_MOMENT, over_time=set()),
+        story(job(), row(), run(1, 2), run(12, 13), faults=[fault(LOCK, 2.5, 5), fault(KILL, 9.6, 9.6, 1)]),
     ],
     "one_attempt_is_one": [story(job("once"), row(), run(1, 2), run(3, 4))],
     "effects_are_exactly_once": [
