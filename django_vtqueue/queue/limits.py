@@ -26,7 +26,7 @@ from ..engines.limits import Known, RateState
 from .imports import Imports
 from .pauses import earliest, unpaused, without
 
-AMONG = 100  # jobs of a key, of which those that are due are counted
+AMONG = 100  # jobs of a key at least, of which those that are due are counted
 OTHER_RATE_STAYS = 60.0  # seconds for which a rate stays as other code has set it, after this code has set it
 BEING_PUT_BACK = 0  # the interval of a rate whose booked jobs are being put back
 SOON = SECOND  # microseconds by which a job is put off: its task is being imported, or booked ones are put back

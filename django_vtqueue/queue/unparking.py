@@ -94,7 +94,8 @@ class Unparking:
         if limit.most is None:
             return UNPARKED_AT_ONCE
         room = min(limit.most - engine.held_of_keys([parked.key])[parked.key], UNPARKED_AT_ONCE)
-        return max(room - engine.due_of_key(parked.key, engine.now(), AMONG), 1) if room > 0 else 0
+        among = max(min(limit.most, UNPARKED_AT_ONCE), AMONG)
+        return max(room - engine.due_of_key(parked.key, engine.now(), among), 1) if room > 0 else 0
 
     def look_at_rates(self, engine: Engine) -> int:
         """Put back jobs whose rate has changed, or was used by a clock that was ahead; return how many.

@@ -13,7 +13,7 @@ from django_vtqueue.core.clock import LAST, from_instant, to_instant
 from django_vtqueue.core.ids import new_id
 from django_vtqueue.core.job import HeldJob, NewJobs, Scope
 from django_vtqueue.core.settlement import Settlement, released, succeeded
-from django_vtqueue.queue import claims, imports
+from django_vtqueue.queue import claims, imports, unparking
 from django_vtqueue.queue.claims import Claims, Taken, collect
 from django_vtqueue.queue.imports import Imports
 from django_vtqueue.queue.limits import Limits
@@ -268,6 +268,16 @@ def test_the_look_writes_only_where_there_is_room(limited: Limited, monkeypatch:
     assert limited.parked == {"b", "d"}
     monkeypatch.setattr(type(limited.engine), "transaction", lambda engine: pytest.fail("it writes"))
     assert limited.look() == 0
+
+
+def test_the_look_knows_what_it_put_back(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where many may run, and those that are due wait for busy workers, it puts one more back, not as many again."""
+    monkeypatch.setattr(unparking, "AMONG", 3)
+    limited.tasks["app.six"] = {"concurrency": 6}
+    limited.publish("app.six", *"abcdefghijklmn", key="k", due=-10_000_000)  # of today
+    limited.done(*limited.claim().values())
+    assert len(limited.parked) == 2
+    assert limited.look() == 1
 
 
 @pytest.mark.parametrize(
