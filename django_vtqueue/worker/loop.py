@@ -12,7 +12,6 @@ import time
 from queue import Empty
 
 from ..backend import VTQueueBackend
-from ..core.clock import NEVER
 from ..core.ids import new_worker_id, shown_worker
 from ..engines import new_engine
 from ..execution.connections import prepared_connections
@@ -21,12 +20,13 @@ from ..execution.transactional import Event, TransactionBegun, TransactionWaits
 from ..queue.doorbell import Doorbell, folder_of
 from ..queue.workers import ANSWERS, STOP, WORK
 from . import systemd
-from .heartbeat import PERIOD, Heartbeat, resident
+from .heartbeat import PERIOD, Heartbeat
+from .leaving import Leaving
 from .log import WorkerLog
 from .mailbox import Mailbox, Message, Stop, Wake
 from .options import WorkerOptions, scopes_of, served
 from .renewals import RenewalThread
-from .shared_state import Departure, SharedState
+from .shared_state import SharedState
 from .shutdown import end_jobs
 from .thread_pool import Pool
 from .turn import Turns
@@ -55,11 +55,9 @@ class Worker:
         self.work = Work(self.engine, backend, self.id, self.pool, options, log, self.scopes, self.state)
         self.turns = Turns(self.work, self.heartbeat, self.scopes)
         self.renewals = RenewalThread(backend.database, self.work.leases)
+        self.leaving = Leaving(self.turns, options)
         self.left_running = False  # afterwards: whether code of released jobs may still run
         self._obeyed = WORK  # what it was asked to do last
-        self._stops = 0  # how often it was told to stop
-        self._stop_by = NEVER  # monotonic
-        self._outgrown = False  # it takes more memory than it may
         self._second_at = 0.0  # monotonic
 
     def run(self) -> None:
@@ -72,7 +70,7 @@ class Worker:
             self.renewals.start()
         with self.engine.without_lock_waits(), prepared_connections():
             try:
-                while not self.done():
+                while not self.leaving.done():
                     if not self.turns.outage.waiting():
                         self.turns.try_turn()
                         self.obey()
@@ -110,32 +108,13 @@ class Worker:
         self.mailbox.wake(workers)
         self.turns.pacing.wait_for_more()
 
-    # Whether to go on
-
-    def done(self) -> bool:
-        """Return whether there is nothing left to do, or no time left to do it."""
-        if self._stops > 1 or time.monotonic() >= self._stop_by:
-            return True
-        if self.work.unfinished():
-            return False
-        if self.departure() is not Departure.NONE:
-            return True
-        return self.options.drain and not self.options.supervised and self.turns.drained(self.options.drain_retries)
-
-    def departure(self) -> Departure:
-        """Return whether this worker leaves, once its jobs have ended, and whether its supervisor is to replace it."""
-        if self._outgrown or (self.options.max_jobs and self.work.jobs_started >= self.options.max_jobs):
-            return Departure.REPLACED
-        leaves = self.turns.stopping or (self.turns.quiet and self.options.drain)
-        return Departure.FOR_GOOD if leaves else Departure.NONE
-
     def obey(self) -> None:
         """Do what people have asked this worker to do, if that has changed."""
         if self.heartbeat.asked_to == self._obeyed:
             return
         self._obeyed = self.heartbeat.asked_to
         logger.info("vtworker %s %s", shown_worker(self.id), ANSWERS.get(self._obeyed, ANSWERS[WORK]))
-        if self._obeyed == STOP and not self._stops:
+        if self._obeyed == STOP and not self.leaving.stops:
             self.read(Stop())
         self.turns.next_due.forget()
 
@@ -144,8 +123,8 @@ class Worker:
     def rest(self) -> None:
         """Sleep until a turn is due; now and then look whether the database has changed."""
         self.work.tell_supervisor()
-        self.state.departure = self.departure()
-        until = 0.0 if self.done() else min(self.turns.next_at(), self._stop_by)
+        self.state.departure = self.leaving.departure()
+        until = 0.0 if self.leaving.done() else min(self.turns.next_at(), self.leaving.stop_by)
         while True:
             written = self.read_mail(min(until, self.turns.look_at()) - time.monotonic())
             self.every_second()
@@ -160,11 +139,7 @@ class Worker:
             return
         self._second_at = now + PERIOD
         systemd.notify(systemd.WATCHDOG)
-        limit = self.options.max_memory if self.options.supervised else None
-        if limit and resident() >= limit * 2**20:
-            logger.warning("this worker takes more than %d MB, and is replaced (--max-memory)", self.options.max_memory)
-            self._outgrown = True
-            self.turns.stop()
+        self.leaving.watch_memory()
 
     # What reaches the worker
 
@@ -200,16 +175,4 @@ class Worker:
             case Wake(workers):
                 self.turns.periodic.note_ring(workers)
             case Stop():
-                self.told_to_stop()
-
-    def told_to_stop(self) -> None:
-        """Claim nothing more, and have the running jobs end within the time that they are given."""
-        self._stops += 1
-        running = [job for job in self.work.in_flight if job.begun]
-        self.turns.stop()
-        if self._stops == 1:
-            self.log.stopping(running, self.options.shutdown_timeout)
-        if self.options.owns_process:
-            systemd.notify(systemd.STOPPING)
-        if self.options.shutdown_timeout is not None:
-            self._stop_by = min(self._stop_by, time.monotonic() + self.options.shutdown_timeout)
+                self.leaving.told_to_stop()

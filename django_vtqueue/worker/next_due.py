@@ -76,8 +76,13 @@ class NextDue:
                 self._next_due = now + round(LOOK * SECOND)
         return self._next_due <= now
 
-    def worth_a_try(self) -> bool:
-        """Return whether to claim in a transaction that is opened in any case; nothing is read first."""
+    def may_find(self, *, opened: bool) -> bool:
+        """Return whether a claim may find something; see due.
+
+        ``opened``: a transaction is opened in any case, so nothing is read to find it out.
+        """
+        if not opened:
+            return self.due()
         return not self._took_everything if self._next_due is None else self._next_due <= self.engine.now()
 
     def seconds_to_sleep(self) -> float:

@@ -9,11 +9,10 @@ import time
 from collections.abc import Sequence
 
 from ..core.clock import NEVER, microseconds
-from ..core.job import ClaimKey, HeldJob, Scope
+from ..core.job import HeldJob, Scope
 from ..engines import Trouble
 from ..execution.outcomes import Outcome
 from ..queue.claims import Claims, Taken, start_attempt
-from ..queue.settling import settle, settled_before
 from ..queue.workers import QUIET, STOP
 from .heartbeat import Heartbeat
 from .log import job_name
@@ -79,7 +78,7 @@ class Turns:
         free, ahead = self.capacity()
         if work.take_next_transactional():
             free = max(free - 1, 0)  # a transactional job takes this slot
-        if not ((free or ahead) and self.may_find(outcomes)):
+        if not ((free or ahead) and self.next_due.may_find(opened=bool(outcomes))):
             free = ahead = 0
         if not (outcomes or begun or free or ahead or work.next_transactional):
             return
@@ -88,31 +87,18 @@ class Turns:
             outcomes, begun = [], []
         self.settle_and_claim(outcomes, begun, free, ahead)
 
-    def may_find(self, outcomes: Sequence[Outcome]) -> bool:
-        """Return whether a claim may find something.
-
-        With outcomes to settle the turn opens a transaction in any case, so nothing is read to find it out.
-        """
-        return self.next_due.worth_a_try() if outcomes else self.next_due.due()
-
     def settle_and_claim(self, outcomes: Sequence[Outcome], begun: Sequence[HeldJob], free: int, ahead: int) -> None:
         """Settle, count what has begun, and claim into ``free`` slots and ``ahead`` of them: all in one transaction.
 
         After its commit start jobs and announce results. Where an error leaves open whether it was committed, the next
         turn releases what was claimed unknowingly.
         """
-        lost: set[ClaimKey] = set()
         taken: Taken | None = None
         transactional = self.work.next_transactional
         self._unsure = True
         with self.engine.transaction():
             self.leases.gaps.note_lock(self.outage.seconds())
-            if outcomes:
-                settlements = [outcome.settlement for outcome in outcomes]
-                lost = settle(self.engine, settlements)
-                if lost and self.outage.gone:  # the last commit may have settled them, and its answer never came
-                    missing = [s for s in settlements if s.job.key in lost]
-                    lost -= {s.job.key for s in missing if settled_before(s, self.engine.find(s.job.id))}
+            lost = self.work.settle(outcomes, unheard=self.outage.gone) if outcomes else set()
             if begun:
                 self.engine.start_attempts(begun, self.engine.now())
             may_begin = bool(transactional and start_attempt(self.engine, transactional, self.engine.now()))
@@ -152,11 +138,9 @@ class Turns:
         """Claim, inside the turn's transaction, what is run at once and what is run next."""
         now = self.engine.now()
         self.leases.look(now)
-        worker_id, grace_period = self.heartbeat.worker.worker_id, self.leases.gaps.grace_period()
-        only_due = self.next_due.at_once
-        return self.claims.claim(
-            self.scopes, free, worker_id, now, grace_period=grace_period, ahead=ahead, only_due=only_due
-        )
+        worker_id, only_due = self.heartbeat.worker.worker_id, self.next_due.at_once
+        grace = self.leases.gaps.grace_period()
+        return self.claims.claim(self.scopes, free, worker_id, now, grace_period=grace, ahead=ahead, only_due=only_due)
 
     def recover(self, error: Exception) -> None:
         """Go on after an error: wait if the database has a passing trouble, else settle the outcomes one by one."""

@@ -19,6 +19,7 @@ from ..execution.time_limits import longest_runs
 from ..queue.claims import Taken, collect
 from ..queue.doorbell import ring, ring_results
 from ..queue.imports import Imports
+from ..queue.settling import settle, settled_before
 from ..tasks.limits import load_task
 from .in_flight import InFlight
 from .leases import Leases
@@ -211,6 +212,18 @@ class Work:
             self.note_concluded([outcome])
         else:
             self.note_lost(outcome)
+
+    def settle(self, outcomes: Sequence[Outcome], *, unheard: bool) -> set[ClaimKey]:
+        """Settle what has finished, in the turn's transaction; return the keys of the lost jobs.
+
+        ``unheard``: the last commit may have settled them already, and its answer never came.
+        """
+        settlements = [outcome.settlement for outcome in outcomes]
+        lost = settle(self.engine, settlements)
+        if lost and unheard:
+            missing = [s for s in settlements if s.job.key in lost]
+            lost -= {s.job.key for s in missing if settled_before(s, self.engine.find(s.job.id))}
+        return lost
 
     def note_settled(self, outcomes: Sequence[Outcome], lost: set[ClaimKey]) -> None:
         """After the commit: forget what has ended, and have it announced."""
