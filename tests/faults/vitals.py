@@ -1,5 +1,6 @@
 """How much the workers and the database of a mix use, from one look to the next."""
 
+import os
 import resource
 import time
 from contextlib import suppress
@@ -16,10 +17,15 @@ MORE_FILES = 2  # the same of its open files; connections that renew beside lock
 
 
 class Vitals:
-    """Samples of the memory and the open files of some processes, and of the WAL of a database file, if it is one."""
+    """Samples of the memory and the open files of some processes, and of the WAL of a database file, if it is one.
+
+    The database file does not count: SQLite closes its descriptors with the last connection of a process, for by
+    closing one the process would lose the locks of all (https://sqlite.org/howtocorrupt.html, 2.2). A connection that
+    stays open has the WAL open, too.
+    """
 
     def __init__(self, database: Path, pids: list[int]) -> None:
-        self._wal = Path(f"{database}-wal")
+        self._database, self._wal = str(database), Path(f"{database}-wal")
         self.memory: dict[int, list[float]] = {pid: [] for pid in pids}  # MiB
         self.files: dict[int, list[float]] = {pid: [] for pid in pids}
         self.wal: list[float] = []  # MiB
@@ -32,7 +38,7 @@ class Vitals:
         self._look_at = time.monotonic() + LOOK
         for pid in self.memory:
             self.memory[pid].append(resident(pid))
-            self.files[pid].append(len(list(Path(f"/proc/{pid}/fd").iterdir())))
+            self.files[pid].append(sum(file != self._database for file in open_files(pid)))
         with suppress(FileNotFoundError):
             self.wal.append(self._wal.stat().st_size / MIB)
 
@@ -48,6 +54,15 @@ class Vitals:
         samples = [f"{self.memory[pid][::10]} MiB, {self.files[pid][::10]} files" for pid in self.memory]
         most = max(self.wal, default=0.0)
         return f"the WAL had at most {most:.1f} MiB; each tenth look at the workers: {'; '.join(samples)}"
+
+
+def open_files(pid: int) -> list[str]:
+    """Return what the descriptors of a process stand for; one that is closed meanwhile is left out."""
+    files = []
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            files.append(os.readlink(descriptor))
+    return files
 
 
 def resident(pid: int) -> float:
