@@ -11,6 +11,8 @@ from ..core.clock import from_instant
 from ..engines import Engine, Trouble
 from ..models import Origin
 
+MOVED = "the jobs of this database ran on %s before; from now on they run here"
+
 
 def foreign_origin(engine: Engine) -> Origin | None:
     """Return where the jobs were run last if that was elsewhere; None if it was here, or nowhere yet.
@@ -18,14 +20,15 @@ def foreign_origin(engine: Engine) -> Origin | None:
     Here is the same file, whatever the machine is called now (a container has a new name at each start, and the file in
     its volume is the same), or another file at the same path of the same machine (a backup that was restored).
     """
+    if not (here := origin_here(engine)):
+        return None
     try:
         last = Origin.objects.using(engine.alias).first()
     except DatabaseError as error:
         if engine.trouble(error) is Trouble.SCHEMA:
             return None  # no tables yet, so no jobs either
         raise
-    here = origin_here(engine)
-    if not here or not last or last.file == here.file or (last.machine, last.path) == (here.machine, here.path):
+    if not last or last.file == here.file or (last.machine, last.path) == (here.machine, here.path):
         return None
     return last
 

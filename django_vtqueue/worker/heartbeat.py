@@ -13,7 +13,7 @@ from ..core.clock import from_instant, microseconds
 from ..core.settlement import Settlement
 from ..engines import Engine
 from ..models import WorkerProcess
-from ..queue.origin import move_in
+from ..queue.origin import MOVED, move_in
 from ..queue.workers import HEARTBEAT, REMEMBERED, SILENCE
 from .deaths import OtherWorkers, remove_row
 from .disk_clock import DiskClock
@@ -91,7 +91,7 @@ class Heartbeat:
             rows.filter(died_at__lt=now - microseconds(REMEMBERED))._raw_delete(self.engine.alias)
             left = None if self.moved_in else move_in(self.engine, now)
         if left:
-            logger.info("the jobs of this database ran on %s before; from now on they run here", left)
+            logger.info(MOVED, left)
         self.moved_in = True
         self._beat_at, self._beaten = time.monotonic() + HEARTBEAT, now
 

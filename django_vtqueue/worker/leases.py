@@ -79,9 +79,10 @@ class Leases:
         self.locked = bool(locked)
 
     def renew_late(self) -> None:
-        """Renew at the end of a transaction in which that has become due; the next turn does it for good.
+        """Renew at the end of a transaction, if that has become due while the transaction waited.
 
-        It has waited for a lock, and has had locks of its own meanwhile: when they go, no lease shall have ended.
+        It may hold locks that keep others from these rows: no lease shall have ended when it commits. ``renew_at``
+        stays, so the next turn renews again.
         """
         if time.monotonic() >= self.renew_at:
             self.engine.renew_unlocked(self.renewable(), self.engine.now())

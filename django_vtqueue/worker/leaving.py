@@ -14,7 +14,7 @@ logger = logging.getLogger("django_vtqueue")
 
 
 class Leaving:
-    """Whether a worker goes on. ``stop_by`` (monotonic): when it leaves, whatever still runs."""
+    """Says when a worker leaves. ``stop_by`` (monotonic): then it does, whatever still runs."""
 
     def __init__(self, turns: Turns, options: WorkerOptions) -> None:
         self.turns, self.work, self.options = turns, turns.work, options

@@ -1,8 +1,8 @@
 """The control loop: one thread that makes the claims, renewals and settlements of a worker.
 
-Four exceptions: a transactional task is renewed and settled in its own transaction, by its own thread; the handler of a
-raw job may settle it itself; a thread renews while the loop waits for a lock; and the supervisor renews what this
-process does not, and settles what it leaves.
+Four exceptions: a transactional task, or a transactional step of a durable one, renews its job in its own transaction,
+and such a task settles it there; the handler of a raw job may extend or settle it itself; a thread renews while the
+loop waits for a lock; and the supervisor renews what this process does not, and settles what it leaves.
 
 All input reaches it through one mailbox. It takes a turn whenever there is something to do, and sleeps in between.
 """
@@ -81,10 +81,14 @@ class Worker:
                 self.leave()
 
     def leave(self) -> None:
-        """Release what still runs; the doorbell and the worker's row stay while code of a released job may run."""
-        recalled = {job.key for job in self.work.recall()}
+        """Release what still runs; the doorbell and the worker's row stay while code of a released job may run.
+
+        In a process that is not the worker's own it is not released: its lease ends by itself.
+        """
+        self.state.departure = self.leaving.departure()  # a look, or a message, may have come since the last rest
+        self.work.release_ahead(everything=True)
         self.read_mail(0)  # what has finished meanwhile
-        self.left_running = end_jobs(self.turns, recalled, owns_process=self.options.owns_process)
+        self.left_running = end_jobs(self.turns, self.read_mail, owns_process=self.options.owns_process)
         if not self.left_running:
             self.bell.close()
             self.heartbeat.sign_off()

@@ -47,6 +47,8 @@ class PeriodicWork:
         if self.clock_steps.go_on():  # before the heartbeat, which sets right what says that a clock was ahead
             self.next_due.forget()
             self.recurring.forget()
+        if self.work.options.supervised and not self.heartbeat.moved_in and self.note_foreign():
+            return  # its supervisor has moved in; this is another database
         if endings := self.heartbeat.keep():
             self.next_due.forget()
             self.work.note_ended_elsewhere(endings)
@@ -85,9 +87,7 @@ class PeriodicWork:
         self.work.leases.look(self.engine.now())
         if not self.engine.replaced():
             return False
-        if settings.DEBUG and (origin := foreign_origin(self.engine)):
-            logger.warning("the database was replaced by one from %s; this worker leaves. Start it anew", origin)
-            self.foreign = True
+        if self.note_foreign():
             return True
         logger.warning("the database was replaced; this worker goes on with the new one")
         self.work.leases.renew_at = 0.0
@@ -95,3 +95,10 @@ class PeriodicWork:
         self.heartbeat.forget()
         self.recurring.forget()
         return True
+
+    def note_foreign(self) -> bool:
+        """With DEBUG, note whether the database is a copy from elsewhere; return that."""
+        if settings.DEBUG and not self.foreign and (origin := foreign_origin(self.engine)):
+            logger.warning("the database was replaced by one from %s; this worker leaves. Start it anew", origin)
+            self.foreign = True
+        return self.foreign

@@ -1,4 +1,4 @@
-"""SIGTERM, SIGINT and SIGHUP: once means gracefully, twice means at once (see ``Worker.done``)."""
+"""SIGTERM, SIGINT and SIGHUP: once means gracefully, twice means at once (see ``Leaving.done``)."""
 
 import signal
 import threading

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from queue import Empty
@@ -31,6 +31,7 @@ from ..core.signal_safe_queue import SignalSafeQueue
 from ..engines import new_engine
 from ..models import Job, WorkerProcess
 from ..queue.doorbell import exists, folder_of, path_of, remove, ring_worker
+from ..queue.origin import MOVED, move_in
 from ..queue.proof_of_death import declare_dead, mark_over_time
 from ..queue.settling import settle
 from . import systemd
@@ -73,8 +74,11 @@ class ChildProcess:
         self.dismissed = False  # killed because it did not stop in time
         self._left_at = NEVER  # monotonic: when it was first seen to have released all that it held
         self._said_slow = False
-        memory, (theirs, self._pipe) = new_memory(), os.pipe()
-        try:
+        with ExitStack() as opened:
+            memory = new_memory()
+            opened.callback(os.close, memory)
+            theirs, self._pipe = os.pipe()
+            opened.callback(os.close, theirs)
             self.state = SharedState.in_memory(memory)
             self.state.ends_at = self.state.renew_by = NEVER
             given = {
@@ -86,13 +90,11 @@ class ChildProcess:
             }
             filters = [f"-W{option}" for option in sys.warnoptions]
             command = [sys.executable, "-P", *filters, "-c", START, json.dumps(sys.path), json.dumps(given)]
-            self.process = subprocess.Popen(command, pass_fds=(theirs, memory))
-        except BaseException:
-            os.close(self._pipe)
-            raise
-        finally:
-            os.close(memory)
-            os.close(theirs)
+            try:
+                self.process = subprocess.Popen(command, pass_fds=(theirs, memory))
+            except BaseException:
+                os.close(self._pipe)
+                raise
 
     @property
     def worker_id(self) -> str:
@@ -137,7 +139,7 @@ class Supervisor:
         self.engine = new_engine(backend.database, traced=False)
         self.scopes = scopes_of(backend, options.queues)
         self.left_running = False  # see Worker: the code of children has ended with them
-        self._logged = False  # that it met an error
+        self._moved_in = self._logged = False  # it is written down where the jobs run; it met an error
         self._stop_calls: SignalSafeQueue[None] = SignalSafeQueue()
         self._asked = self._stops = 0  # how often it was told to stop, and has passed that on
         self._children: list[ChildProcess] = []
@@ -204,6 +206,8 @@ class Supervisor:
 
         One that is to be replaced still finishes its jobs; there are twice as many as wanted at the most.
         """
+        if not self._moved_in and not self.in_database(self.move_in):
+            return
         there = sum(child.state.departure != Departure.REPLACED for child in self._children)
         for missing in range(min(self._wanted - there, 2 * self._wanted - len(self._children)), 0, -1):
             if self._stops or self._unshared == 0 or time.monotonic() < self._start_at:
@@ -220,6 +224,15 @@ class Supervisor:
             self._children.append(child)
             if self._unshared is not None:
                 self._unshared -= child.share
+
+    def move_in(self) -> bool:
+        """Store that the jobs are run here, before there are children: those run none of a copy from elsewhere."""
+        with self.engine.transaction():
+            left = move_in(self.engine, self.engine.now())
+        if left:
+            logger.info(MOVED, left)
+        self._moved_in = True
+        return True
 
     def postpone_start(self) -> None:
         """Put the next start off."""

@@ -138,7 +138,7 @@ class Turns:
         """Claim, inside the turn's transaction, what is run at once and what is run next."""
         now = self.engine.now()
         self.leases.look(now)
-        worker_id, only_due = self.heartbeat.worker.worker_id, self.next_due.at_once
+        worker_id, only_due = self.leases.worker_id, self.next_due.at_once
         grace = self.leases.gaps.grace_period()
         return self.claims.claim(self.scopes, free, worker_id, now, grace_period=grace, ahead=ahead, only_due=only_due)
 

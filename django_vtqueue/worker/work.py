@@ -27,7 +27,7 @@ from .log import WorkerLog, job_name
 from .next_due import NextDue
 from .options import WorkerOptions, limits_of
 from .prefetch import Prefetch
-from .settling_one_by_one import settle_one_by_one
+from .settling_one_by_one import settle_alone
 from .shared_state import SharedState
 from .statistics import Recorder
 from .thread_pool import Pool
@@ -82,7 +82,7 @@ class Work:
             return max(min(free, self.options.max_jobs - claimed), 0), 0
         depth = 0 if self._none_ahead else self.prefetch.depth()
         ahead = min(depth + min(free, 0), AT_ONCE)
-        return max(free, 0), ahead if ahead > depth // 4 else 0
+        return max(free, 0), ahead if ahead > depth // 4 else 0  # a few more are not worth a transaction
 
     def free_slots(self) -> int:
         """Return how many slots are free; less than 0: so many jobs were claimed ahead of the slots.
@@ -237,8 +237,8 @@ class Work:
 
     def settle_one_by_one(self) -> None:
         """Settle what has finished one by one."""
-        outcomes = list(self.outcomes)
-        self.note_settled(outcomes, settle_one_by_one(self.engine, outcomes))
+        for outcome in list(self.outcomes):
+            self.note_settled([outcome], settle_alone(self.engine, outcome))
 
     def note_concluded(self, outcomes: Sequence[Outcome]) -> None:
         """Count and forget jobs whose settlement was made."""

@@ -1,6 +1,7 @@
 """A database that was copied from elsewhere: with DEBUG its jobs are not run by mistake."""
 
 import io
+import os
 import shutil
 import signal
 import sqlite3
@@ -22,7 +23,7 @@ from ..faults.exchange import back_up, move_over
 from ..waiting import wait_until
 from .conftest import MANAGE, Start
 from .database import Database
-from .running import PATIENCE, Running
+from .running import PATIENCE, Running, children
 
 MOVE = "INSERT INTO vtqueue_origin VALUES (1, ?, ?, ?, 1780000000000000)"
 ELSEWHERE = ("web1:0", "/srv/shop/db.sqlite3", "1:1")
@@ -66,23 +67,53 @@ def test_a_worker_writes_where_it_works(database: Database, start_worker: Start)
     assert "ran on" not in worker.log
 
 
-def test_with_debug_a_worker_leaves_when_a_copy_takes_the_place_of_its_database(
-    database: Database, start_worker: Start, tmp_path: Path
-) -> None:
-    """A copy that is put over the file under a running worker is not worked off; a new worker says the two ways on."""
-    worker = start_worker(**DEBUG)
-    wait_until(lambda: database.rows("SELECT 1 FROM vtqueue_origin"), PATIENCE)
-    copy = back_up(database.path, tmp_path / "copy.sqlite3")
+def copy_from_elsewhere(database: Database, folder: Path) -> Path:
+    """Return a copy of the database that says that it was worked off elsewhere."""
+    copy = back_up(database.path, folder / "copy.sqlite3")
     with closing(sqlite3.connect(copy)) as connection, connection:
         connection.execute("DELETE FROM vtqueue_origin")
         connection.execute(MOVE, ELSEWHERE)
-    move_over(copy, database.path)
+    return copy
+
+
+@pytest.mark.parametrize("arguments", [(), ("--processes", "2")])
+def test_with_debug_a_worker_leaves_when_a_copy_takes_the_place_of_its_database(
+    database: Database, start_worker: Start, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    """A copy that is put over the file under a running worker is not worked off; a new worker says the two ways on."""
+    worker = start_worker(*arguments, **DEBUG)
+    wait_until(lambda: database.rows("SELECT 1 FROM vtqueue_origin"), PATIENCE)
+    wait_until(lambda: len(database.workers()) == (2 if arguments else 1), PATIENCE)
+    move_over(copy_from_elsewhere(database, tmp_path), database.path)
     job_id = database.enqueue(tasks.add, 1, 2)
     assert worker.wait() == 0
     assert "the database was replaced by one from web1" in worker.log
     assert database.job(job_id)["claims"] == 0
     assert origin(database) == ELSEWHERE
     assert refused(start_worker(ready=False, **DEBUG))
+
+
+def test_with_debug_a_child_that_is_started_later_runs_no_copy(
+    database: Database, start_worker: Start, tmp_path: Path
+) -> None:
+    """The children that replace those which have died, or have done their share, look before they begin."""
+    worker = start_worker("--processes", "2", **DEBUG)
+    wait_until(lambda: database.rows("SELECT 1 FROM vtqueue_origin"), PATIENCE)
+    wait_until(lambda: len(database.workers()) == 2, PATIENCE)
+    copy = copy_from_elsewhere(database, tmp_path)
+    with closing(sqlite3.connect(copy)) as connection, connection:
+        connection.execute("DELETE FROM vtqueue_workerprocess")
+    died = children(worker.pid)
+    for pid in died:
+        os.kill(pid, signal.SIGSTOP)  # it does not see the exchange
+    move_over(copy, database.path)
+    job_id = database.enqueue(tasks.add, 1, 2)
+    for pid in died:
+        os.kill(pid, signal.SIGKILL)
+    assert worker.wait() == 0
+    assert "the database was replaced by one from web1" in worker.log
+    assert database.job(job_id)["claims"] == 0
+    assert origin(database) == ELSEWHERE
 
 
 @pytest.mark.parametrize("arguments", [("--no-reload",), ("--drain",), ("--queues", "other", "--no-reload"), ()])

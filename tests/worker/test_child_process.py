@@ -1,7 +1,10 @@
 """What a supervisor keeps of a child process."""
 
+import errno
 import os
 from pathlib import Path
+
+import pytest
 
 from django_vtqueue.backend import VTQueueBackend
 from django_vtqueue.worker.log import WorkerLog
@@ -24,3 +27,17 @@ def test_the_memory_of_a_child_that_has_ended_is_given_back(sqlite_file: str) ->
     assert child.ended()
     assert memories() == 0
     assert child.state.held == 0
+
+
+def test_a_child_that_cannot_be_started_leaves_nothing_open(sqlite_file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is tried again and again, so that a file a time would use up what the supervisor may open."""
+    backend = VTQueueBackend("default", {"QUEUES": [], "OPTIONS": {"database": sqlite_file}})
+
+    def refuse() -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "pipe", refuse)
+    for _ in range(3):
+        with pytest.raises(OSError, match="Too many open files"):
+            ChildProcess(backend, WorkerOptions(supervised=True), WorkerLog())
+    assert memories() == 0
