@@ -60,7 +60,7 @@ class HeldJob:
     queue_name: str
     task_path: str
     priority: int
-    visible_at: int  # when the lease ends that its claim gave
+    visible_at: int  # when its lease ends, as its claim gave it, or an extension that was noted here
     claims: int
     attempts: int
     max_attempts: int

@@ -227,7 +227,7 @@ class Execution:
         return self._secrets
 
     def hold_up_queue(self, error: Retry, delay: float | None) -> None:
-        """Pause the queue for as long as the next attempt, if there is one, is put off."""
+        """Pause the queue until the next attempt; if there is none, for as long as it would have been put off."""
         try:
             given = error.delay if delay is None else delay
             seconds = self.policy.delay(self.job.attempts, DEFAULT_BACKOFF)

@@ -11,7 +11,7 @@ from contextlib import closing
 from typing import Any
 from weakref import WeakSet
 
-from django.db import DatabaseError, OperationalError, connections, transaction
+from django.db import Error, OperationalError, connections, transaction
 
 from ..conf import Invalid, duration
 from ..core import clock
@@ -129,7 +129,7 @@ class Holder:
         """
         try:
             return self._take(left)
-        except DatabaseError as error:
+        except Error as error:
             trouble = self.rows.engine.trouble(error)
             if trouble is Trouble.SCHEMA and (what := mismatch(self.rows.database)):
                 raise OperationalError(f"{error}: {what}") from error
@@ -185,7 +185,7 @@ class Holder:
             with self._changing, self.rows.engine.lock_timeout(self.remaining() + RETRY):
                 if self.job:
                     self._renew(self.job, self.rows.engine)
-        except DatabaseError:
+        except Error:
             self.check()
             raise
         self.check()

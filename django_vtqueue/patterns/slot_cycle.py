@@ -7,7 +7,7 @@ from datetime import timedelta
 from types import TracebackType
 from weakref import finalize
 
-from django.db import DatabaseError
+from django.db import Error
 
 from ..core import clock
 from ..core.clock import SECOND
@@ -144,7 +144,7 @@ class Slot:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        with suppress(DatabaseError):  # it ends by itself
+        with suppress(Error):  # it ends by itself
             self.leave()
 
     def _goes_on(self) -> bool:
@@ -153,7 +153,7 @@ class Slot:
         with self._one_thread:
             if holder.no_next_turn.is_set() and not self._left:
                 self._handed_out = None
-                with suppress(DatabaseError):
+                with suppress(Error):
                     holder.release()
                 holder.no_next_turn.clear()
                 while not self._left and not holder.acquire(timeout=1.0):
@@ -193,7 +193,7 @@ class Slot:
     def _renewed(self) -> bool:
         try:
             self._holder.renew()
-        except DatabaseError:  # the thread tries again
+        except Error:  # the thread tries again
             return self._holder.held
         except LeaseLost:
             return False

@@ -327,7 +327,7 @@ class Queue:
         consume(partial(self._claim, 1), handler, stop or Event(), self.name, self.database, self.options)
 
     def _readable(self, jobs: list[HeldJob]) -> list[ClaimedJob]:
-        """Return claimed jobs; one whose payload was damaged fails this attempt and is not handed out."""
+        """Return claimed jobs; one whose payload is damaged becomes a dead letter, and is not handed out."""
         claimed = []
         for held in jobs:
             try:

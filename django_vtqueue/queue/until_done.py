@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from django.db import DatabaseError
+from django.db import Error
 
 from ..core.backoff import busy_pause, trouble_pause
 from ..engines import Engine, Trouble
@@ -22,7 +22,7 @@ def until_done(engine: Engine, verb: Callable[[], T]) -> T:
     while True:
         try:
             return verb()
-        except DatabaseError as error:
+        except Error as error:
             trouble = engine.trouble(error)
             if trouble is None:
                 raise

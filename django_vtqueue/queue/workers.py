@@ -6,7 +6,7 @@ from collections.abc import Collection
 from math import inf
 from typing import TYPE_CHECKING
 
-from django.db import DatabaseError
+from django.db import Error
 from django.db.models import Q
 
 from ..core import clock
@@ -71,7 +71,7 @@ def hint_missing_worker(database: str, queue_name: str) -> None:
         return
     try:
         served = any(serves(worker, queue_name) for worker in live_workers(database, engine_for(database).now()))
-    except DatabaseError:
+    except Error:
         return
     _look_at[key] = time.monotonic() + LOOK_AGAIN if served else inf
     if not served:

@@ -53,19 +53,21 @@ class StaleTransaction(VTQueueError, OperationalError):
         super().__init__(message)
 
 
+def extended_code_of(error: BaseException) -> int:
+    """Return the extended SQLite result code behind an error of ``sqlite3`` or of Django; 0 if there is none."""
+    causes = (error, error.__cause__)
+    codes = (getattr(cause, "sqlite_errorcode", None) or 0 for cause in causes if isinstance(cause, sqlite3.Error))
+    return next(codes, 0)
+
+
 def code_of(error: BaseException) -> int:
-    """Return the primary SQLite result code behind an error of ``sqlite3`` or of Django; 0 if there is none."""
-    for cause in (error, error.__cause__):
-        if isinstance(cause, sqlite3.Error):
-            return (getattr(cause, "sqlite_errorcode", None) or 0) & 0xFF
-    return 0
+    """Return the primary SQLite result code behind an error; see extended_code_of."""
+    return extended_code_of(error) & 0xFF
 
 
 def is_stale(error: BaseException) -> bool:
     """Return whether an error of ``sqlite3`` or of Django says that the connection reads an old snapshot."""
-    return any(
-        getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY_SNAPSHOT for cause in (error, error.__cause__)
-    )
+    return extended_code_of(error) == sqlite3.SQLITE_BUSY_SNAPSHOT
 
 
 def beside(connection: BaseDatabaseWrapper, stale: BaseException | None) -> BaseDatabaseWrapper:

@@ -195,7 +195,7 @@ class SQLiteSettling(SQLiteConnection):
 
     def _make_ready(self, again: Sequence[Settlement]) -> set[ClaimKey]:
         rows = _json(again, SETTLED)
-        released = [(*guard(s.job),) for s in again if s.due_at is None and s.history is None]
+        released = [guard(s.job) for s in again if s.due_at is None and s.history is None]
         refused = self._keys(NOT_RELEASABLE, {"held": json.dumps(released)}) if released else set()
         if self._run(MAKE_READY, {"settlements": rows}) == len(again):
             return set()

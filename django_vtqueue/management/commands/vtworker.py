@@ -12,7 +12,7 @@ from typing import Any
 from django.conf import settings
 from django.core.checks import Tags, run_checks
 from django.core.management.base import BaseCommand, CommandError
-from django.db import DatabaseError
+from django.db import Error
 from django.db.models import Q
 
 from ...backend import VTQueueBackend
@@ -223,7 +223,7 @@ def wait_for_tables(database: str, signals: StopSignals) -> None:
     while not signals.count:
         try:
             problem = mismatch(database)
-        except DatabaseError as error:
+        except Error as error:
             if engine.trouble(error) is None:
                 raise
             outage.note_failure(error)
