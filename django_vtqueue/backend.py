@@ -1,6 +1,7 @@
 """The backend of Django's Tasks framework: a task's call becomes a job."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from datetime import datetime
 from functools import cached_property, lru_cache, partial
@@ -42,6 +43,7 @@ from .tasks.task import (
     KEYS,
     Call,
     checked_calls,
+    import_task_modules,
     largest_burst,
     loaded_options,
     loaded_task,
@@ -97,6 +99,8 @@ class VTQueueBackend(BaseTaskBackend):
 
     def __init__(self, alias: str, params: dict[str, Any]) -> None:
         super().__init__(alias, params)
+        if isinstance(params.get("QUEUES"), str):
+            self.queues = set()  # not its letters; that it must be a list is said by ``check``, and by each enqueue
         self._params = params
         self._validated: set[tuple[Any, ...]] = set()
 
@@ -297,5 +301,14 @@ class VTQueueBackend(BaseTaskBackend):
         return policy_of(self.settings, queue_name, task.func if task else None)
 
     def check(self, **kwargs: Any) -> list[CheckMessage]:
-        """Return what is wrong with the configuration; reads no database."""
+        """Return what is wrong with the configuration and the tasks, whose modules are imported; reads no database.
+
+        What cannot be imported is left out: it is said where it is needed, by a worker at its start, say.
+        """
+        with suppress(Exception):
+            import_task_modules(self.settings.task_modules)
+        return self.problems()
+
+    def problems(self) -> list[CheckMessage]:
+        """Return what is wrong with the configuration, and with the tasks that are loaded; see check."""
         return settings_checks.problems(self.alias, self._params)

@@ -245,7 +245,10 @@ def _checked(given: Mapping[str, Any], known: Mapping[str, Check], where: str, w
     values = {}
     for key, value in given.items():
         if key not in known:
-            wrong.append(f"{where} has no option {key!r}: {nearest(str(key), list(known))}")
+            here = f"say it of single queues, in queue_options: {{'emails': {{{key!r}: ...}}}}."
+            wrong.append(
+                f"{where} has no option {key!r}: {here if key in OF_QUEUE else nearest(str(key), list(known))}"
+            )
             continue
         try:
             values[key] = known[key](value)

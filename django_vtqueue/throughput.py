@@ -19,7 +19,7 @@ from .core.histograms import NOTHING, Percentiles, added, encode, percentiles
 from .core.ids import first_id
 from .engines import engine_for
 from .inspection.distinct import by_key, fetch, tally
-from .models import DeadLetter, HourlyThroughput, Job, Tallied, Throughput
+from .models import RESERVED, DeadLetter, HourlyThroughput, Job, Tallied, Throughput
 
 RECENT, WEEK = 3 * HOUR, 7 * 24 * HOUR
 MOST_TIMES = 5000  # rows of histograms of a page, some 10 µs each
@@ -123,7 +123,7 @@ def arrivals(
     first, last = (UUID(first_id(instant)) for instant in (now - seconds * SECOND, now))
     found: Counter[str] = Counter()
     for model in (Job, DeadLetter):
-        made = model._base_manager.using(database).filter(pk__gte=first, pk__lt=last).order_by("-pk")
+        made = model._base_manager.using(database).filter(~RESERVED, pk__gte=first, pk__lt=last).order_by("-pk")
         counts = tally(made.values("queue_name")[: limit - found.total()], "queue_name")
         found.update({name: number for (name,), number in counts.items()})
     return dict(found), found.total() >= limit

@@ -399,6 +399,32 @@ def test_unknown_option(settings: Settings) -> None:
     ]
 
 
+def test_tasks_that_nothing_has_imported(tmp_path: Path) -> None:
+    """``check`` imports the modules of tasks: what it says does not depend on which check runs first."""
+    project = Project(tmp_path)
+    project.write("shop/apps.py", "")
+    project.write(
+        "shop/tasks.py",
+        """
+        from django_vtqueue import task
+
+        @task(transactional="other")
+        def clean_up():
+            pass
+        """,
+    )
+    assert "vtqueue.E008" in project.manage("check")
+    project.write("shop/tasks.py", "import no_such_module")
+    assert project.manage("check").startswith("exit 0")
+
+
+def test_settings_that_cannot_be_read_while_tasks_are_imported(tmp_path: Path) -> None:
+    """It is an error of the check (E002), not a traceback of the import."""
+    text = Project(tmp_path, 'TASKS["default"]["QUEUES"] = "default"').manage("check")
+    assert "vtqueue.E002" in text
+    assert "Traceback" not in text
+
+
 def test_a_transaction_across_databases(jobs: Open, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """A transactional task that writes to another database than its queue's is an error (E008), also of the worker."""
     monkeypatch.setattr(project_tasks, "booking", transactional.append, raising=False)

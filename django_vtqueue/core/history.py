@@ -112,8 +112,8 @@ def append(text: str, ended_attempt: Entry) -> str:
 
 
 def count(item: Entry) -> int:
-    """Return the number of attempts that an item of the list stands for."""
-    if item.get("number") == NO_ATTEMPT:
+    """Return the number of attempts that an item of the list stands for; one that was given back has not been used."""
+    if item.get("number") == NO_ATTEMPT or item.get("outcome") == RELEASED:
         return 0
     omitted = item.get(OMITTED, 1)
     return min(omitted, MOST_ATTEMPTS) if isinstance(omitted, int) and omitted > 0 else 1

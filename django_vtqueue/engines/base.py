@@ -31,7 +31,7 @@ T = TypeVar("T")
 class Trouble(Enum):
     """What may be wrong with a database without being a fault of the code: a worker waits, and tries again."""
 
-    BUSY = "the database is locked by another process"
+    BUSY = "the database is locked by another connection"
     DISK = "the database cannot be written"
     SCHEMA = "the queue's tables are missing or of another version"
     DAMAGED = "the database is damaged"

@@ -46,7 +46,7 @@ def backend_of(alias: str) -> VTQueueBackend:
 
 def refuse_errors(backend: VTQueueBackend) -> None:
     """Raise CommandError if something is wrong with a backend, or with the tasks of it that are loaded."""
-    refuse(backend.check())
+    refuse(backend.problems())
 
 
 def refuse_file(database: str) -> None:

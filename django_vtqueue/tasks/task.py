@@ -104,18 +104,20 @@ NEEDS = {  # an option that says nothing without another one
 DJANGOS = ("priority", "queue_name", "backend")
 KNOWN = [*OPTIONS, *DJANGOS, "takes_context"]
 
-_LATER = "say task.using(run_after=...), with a datetime or a timedelta."
 # What other frameworks call it, and what to say here.
 ELSEWHERE = {
     "queue": "say queue_name.",
-    "retries": "say max_attempts, which counts the first attempt too.",
-    "max_retries": "say max_attempts, which counts the first attempt too.",
-    "retry_for": "every exception is retried, but those of no_retry_for.",
     "bind": "say takes_context=True.",
-    "eta": _LATER,
-    "countdown": _LATER,
-    "delay": _LATER,
-    "run_after": _LATER,
+    "rate_limit": "say rate.",
+    "soft_time_limit": "say timeout.",
+    "time_limit": "say hard_timeout.",
+    **dict.fromkeys(("retries", "max_retries"), "say max_attempts, which counts the first attempt too."),
+    **dict.fromkeys(("retry_for", "autoretry_for"), "every exception is retried, but those of no_retry_for."),
+    **dict.fromkeys(("default_retry_delay", "retry_backoff"), "say backoff."),
+    **dict.fromkeys(("overflow", "copies"), "that is said of a queue, in OPTIONS['queue_options']."),
+    **dict.fromkeys(
+        ("eta", "countdown", "delay", "run_after"), "say task.using(run_after=...), with a datetime or a timedelta."
+    ),
 }
 
 

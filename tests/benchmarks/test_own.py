@@ -158,7 +158,7 @@ def test_a_locked_database(unharmed: Database, bench: Bench) -> None:
     with unharmed.locked():
         running = bench("1", VTQUEUE_TEST_TIMEOUT="0.1")
         assert running.wait() == 1
-    assert "Not measured: the database is locked by another process" in running.log
+    assert "Not measured: the database is locked by another connection" in running.log
 
 
 def test_a_live_site(database: Database, bench: Bench, start_worker: Start) -> None:

@@ -11,7 +11,7 @@ from ..processes.held import begin, executions
 from ..waiting import wait_until
 from .scale import HELD
 
-LOCKED = "the database is locked by another process; waiting. Nothing is lost."
+LOCKED = "the database is locked by another connection; waiting. Nothing is lost."
 JOBS = 300
 LEASE = 5  # seconds: before and after the lock it must not end, on a busy machine too
 

@@ -220,11 +220,22 @@ def test_requeue_of_many() -> None:
     assert (run.rate, run.state, run.criteria.partition(",")[0]) == (50, "canary", '{"queue_name": "letters"')
 
 
+def test_requeue_of_an_exception_by_its_name() -> None:
+    """The last part of its path is enough, as the admin and the log show it, unless two classes have it."""
+    for path in ("shop.errors.GiveUp", "stock.errors.GiveUp", "shop.errors.Refused"):
+        DeadLetter.objects.filter(pk=dead()).update(exception_class=path)
+    assert vtqueue("requeue", "--exception", "Refused", "--dry-run") == "1 dead letter would be requeued.\n"
+    assert vtqueue("requeue", "--exception", "shop.errors.GiveUp", "--dry-run") == "1 dead letter would be requeued.\n"
+    why = "--exception GiveUp may be shop.errors.GiveUp or stock.errors.GiveUp."
+    assert why in refusal("requeue", "--exception", "GiveUp", "--dry-run")
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["--all", ID], "Give the IDs"),
+        (["--all", ID], "Give either the IDs"),
         ([ID, "--rate", "5"], "--rate, --canary"),
+        (["--task", "shop.tasks.gone", "--dry-run"], "There is no such dead letter"),
         (["--all", "--rate", "0"], "rate is 0"),
         (["--task", "shop.tasks.gone"], "There is no such dead letter"),
     ],

@@ -491,7 +491,7 @@ def test_waiting_through_a_lock(leases: Any, alias: str, caplog: pytest.LogCaptu
     with caplog.at_level(logging.WARNING, "django_vtqueue"), locked(alias):
         assert not lease.acquire(timeout=0.5)
         assert caplog.messages == [
-            "lease 'nightly' is waited for, but the database is locked by another process; waiting."
+            "lease 'nightly' is waited for, but the database is locked by another connection; waiting."
         ]
         with pytest.raises(OperationalError):
             lease.acquire(blocking=False)

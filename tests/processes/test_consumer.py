@@ -38,7 +38,7 @@ def test_a_locked_database_is_waited_out(database: Database, consumer: Running, 
     wait_until((tmp_path / "held-1").exists)
     with database.locked():
         (tmp_path / "go").touch()
-        consumer.wait_for("the database is locked by another process; waiting. Nothing is lost.")
+        consumer.wait_for("the database is locked by another connection; waiting. Nothing is lost.")
         assert not consumer.ended()
     database.wait_for(job_id)
     assert not (tmp_path / "held-2").exists()

@@ -75,6 +75,7 @@ def test_queues_takes_only_those_named(database: Database, drain: Drain) -> None
             "--queues emails:2,emails:3 gives a queue two weights; give each queue once.",
         ),
         (["--threads", "0"], [], "argument --threads: invalid positive value: '0'"),
+        (["--drain-retries", "60"], [], "--drain-retries says how long --drain waits; give both."),
         (["--drain-retries", "-1"], [], "argument --drain-retries: invalid seconds value: '-1'"),
     ],
 )

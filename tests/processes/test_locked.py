@@ -16,7 +16,7 @@ from .database import Database
 from .held import begin, lines
 from .running import Running
 
-LOCKED = "the database is locked by another process; waiting. Nothing is lost."
+LOCKED = "the database is locked by another connection; waiting. Nothing is lost."
 LONG = 1.5  # seconds for which the lock is held after that was said; the busy timeout is 1 second
 
 

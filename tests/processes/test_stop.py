@@ -8,6 +8,7 @@ import signal
 import subprocess
 from contextlib import closing
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -65,6 +66,7 @@ def test_a_second_signal_gives_the_job_back_at_once(
     start_worker()
     database.wait_for(job_id)
     assert (database.job(job_id)["attempts"], database.job(job_id)["claims"]) == (1, 2)
+    assert database.backend.get_result(str(UUID(job_id))).attempts == 1
     wait_until(lambda: worker.pid not in [row["pid"] for row in database.workers()])
     assert len(executions(tmp_path)) == 2
 

@@ -13,7 +13,7 @@ from .conftest import Start
 from .database import Database
 
 PUBLISHED = 1600  # by each of two publishers
-WAITED = "the database is locked by another process; waiting. Nothing is lost."  # no error: a busy machine
+WAITED = "the database is locked by another connection; waiting. Nothing is lost."  # no error: a busy machine
 
 
 def test_four_workers_and_two_publishers_run_every_job_once(

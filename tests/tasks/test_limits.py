@@ -111,7 +111,7 @@ def test_settings_that_are_refused(options: dict[str, Any], words: str) -> None:
 
 def test_limits_belong_to_a_queue() -> None:
     """There is no limit for all queues together, nor one for each of them."""
-    with pytest.raises(ValueError, match="has no option 'concurrency'"):
+    with pytest.raises(ValueError, match="has no option 'concurrency': say it of single queues, in queue_options"):
         parse({"OPTIONS": {"concurrency": 5}})
 
 

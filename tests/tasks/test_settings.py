@@ -269,6 +269,14 @@ def test_nearest_name_of_a_task() -> None:
         ("retries", "say max_attempts, which counts the first attempt too."),
         ("max_retries", "say max_attempts, which counts the first attempt too."),
         ("retry_for", "every exception is retried, but those of no_retry_for."),
+        ("autoretry_for", "every exception is retried, but those of no_retry_for."),
+        ("default_retry_delay", "say backoff."),
+        ("retry_backoff", "say backoff."),
+        ("soft_time_limit", "say timeout."),
+        ("time_limit", "say hard_timeout."),
+        ("rate_limit", "say rate."),
+        ("overflow", "that is said of a queue, in OPTIONS['queue_options']."),
+        ("copies", "that is said of a queue, in OPTIONS['queue_options']."),
         ("bind", "say takes_context=True."),
         *(
             (name, "say task.using(run_after=...), with a datetime or a timedelta.")

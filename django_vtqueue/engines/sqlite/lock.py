@@ -55,9 +55,10 @@ class StaleTransaction(VTQueueError, OperationalError):
 
 def extended_code_of(error: BaseException) -> int:
     """Return the extended SQLite result code behind an error of ``sqlite3`` or of Django; 0 if there is none."""
-    causes = (error, error.__cause__)
-    codes = (getattr(cause, "sqlite_errorcode", None) or 0 for cause in causes if isinstance(cause, sqlite3.Error))
-    return next(codes, 0)
+    for cause in (error, error.__cause__):
+        if isinstance(cause, sqlite3.Error):
+            return getattr(cause, "sqlite_errorcode", None) or 0
+    return 0
 
 
 def code_of(error: BaseException) -> int:

@@ -179,10 +179,17 @@ def worker_options_of(options: dict[str, Any], backend: VTQueueBackend, owns_pro
         raise CommandError(
             f"TASKS[{backend.alias!r}] has no queue {', '.join(unknown)}; its queues are {', '.join(sorted(allowed))}."
         )
+    processes = (options["processes"] or backend.settings.processes) if owns_process else 1
+    if owns_process and processes == 1 and (options["max_jobs_per_process"] or options["max_memory"]):
+        raise CommandError(
+            "--max-jobs-per-process and --max-memory replace child processes; give --processes 2 or more."
+        )
+    if options["drain_retries"] and not options["drain"]:
+        raise CommandError("--drain-retries says how long --drain waits; give both.")
     return WorkerOptions(
         queues=queues,
         weights=weights,
-        processes=(options["processes"] or backend.settings.processes) if owns_process else 1,
+        processes=processes,
         threads=options["threads"] or backend.settings.threads,
         drain=options["drain"],
         drain_retries=options["drain_retries"],

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from django.core.management.base import CommandError
+from django.db.models import Q
 
 from ... import control
 from ...backend import VTQueueBackend
@@ -18,6 +19,7 @@ from ...requeueing import queue_of_steps, start
 from ..arguments import add_ids, login
 from .why import entry_of
 
+NONE_SUCH = "There is no such dead letter."
 MANY = ("queue_name", "task_path", "exception_class")
 
 
@@ -58,7 +60,7 @@ def requeue_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="all, in the background")
     parser.add_argument("--queue", dest="queue_name", metavar="NAME", help="all of this queue, in the background")
     parser.add_argument("--task", dest="task_path", metavar="PATH", help="all of this task, in the background")
-    parser.add_argument("--exception", dest="exception_class", metavar="PATH", help="all of this class of exceptions")
+    parser.add_argument("--exception", dest="exception_class", metavar="NAME", help="all of this class of exceptions")
     parser.add_argument("--rate", type=int, metavar="N", help="so many a minute (default: at once)")
     parser.add_argument("--canary", action="store_true", help="one first, the others only when it has succeeded")
     parser.add_argument("--dry-run", action="store_true", help="only say how many they are")
@@ -69,23 +71,37 @@ def requeue(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     criteria = {name: options[name] for name in MANY if options[name] is not None}
     many = options["all"] or bool(criteria)
     if many == bool(options["ids"]):
-        raise CommandError("Give the IDs of dead letters, or --all, --queue, --task or --exception, not both.")
+        raise CommandError("Give either the IDs of dead letters, or --all, --queue, --task or --exception.")
     if not many and (options["rate"] is not None or options["canary"] or options["dry_run"]):
         raise CommandError("--rate, --canary and --dry-run are for --all, --queue, --task and --exception.")
+    if "exception_class" in criteria:
+        criteria["exception_class"] = path_of(criteria["exception_class"], backend.database)
     yield from in_background(backend, Criteria(**criteria), options) if many else named(backend, options)
+
+
+def path_of(name: str, database: str) -> str:
+    """Return the path of a class of exceptions of dead letters, of which the last part may be given."""
+    meant = Q(exception_class=name) | Q(exception_class__endswith=f".{name}")
+    letters = DeadLetter.objects.using(database).filter(meant)
+    found = sorted(letters.values_list("exception_class", flat=True).distinct())
+    if len(found) > 1:
+        raise CommandError(f"--exception {name} may be {' or '.join(found)}.")
+    return found[0] if found else name
 
 
 def in_background(backend: VTQueueBackend, criteria: Criteria, options: dict[str, Any]) -> Iterator[str]:
     """Begin to requeue all that meet criteria."""
     if options["dry_run"]:
-        yield f"{counted(criteria.count(backend.database), criteria)} would be requeued."
+        if not (number := criteria.count(backend.database)):
+            raise CommandError(NONE_SUCH)
+        yield f"{counted(number, criteria)} would be requeued."
         return
     try:
         run = start(criteria, rate=options["rate"], canary=options["canary"], by=login(), using=backend.database)
     except ValueError as error:
         raise CommandError(str(error)) from error
     if not run.matched:
-        raise CommandError("There is no such dead letter.")
+        raise CommandError(NONE_SUCH)
     queue_name = queue_of_steps(run, backend.database)
     yield f"{counted(run.matched, criteria)} will be requeued by the workers of queue {queue_name!r}: {run.pk}"
 
