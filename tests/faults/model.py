@@ -105,12 +105,12 @@ class ModelJob:
         entries, number = [], 0
         for outcome, worker in self.ended:
             attempt = outcome not in (CANCELLED, EXPIRED, REQUEUED)
-            number += attempt
-            entries.append((number * attempt, outcome, worker))
+            entries.append(((number + 1) * attempt, outcome, worker))
+            number += attempt and outcome != RELEASED  # which has not been used
         surplus = len(entries) - FIRST - LAST - (self.ended[-1:] == [(REQUEUED, "")])
         if surplus <= 0:
             return entries
-        omitted = sum(entry[0] > 0 for entry in entries[FIRST : FIRST + surplus])
+        omitted = sum(entry[0] > 0 and entry[1] != RELEASED for entry in entries[FIRST : FIRST + surplus])
         gap = [{"omitted": omitted}] if omitted else []
         return [*entries[:FIRST], *gap, *entries[FIRST + surplus :]]
 
@@ -283,8 +283,11 @@ class Model:
             self.give_back(job, now)
 
     def release(self, job: ModelJob, now: int) -> None:
-        """Give a job back as if it had not been claimed."""
+        """Give a job back as if it had not been claimed: with its key, if that is free."""
         job.attempts = max(job.attempts - 1, 0)
+        if job.until == STARTED and not job.asked:
+            taken = any(other.has_key(job.queue, job.key) for other in self.jobs.values())
+            job.until = STARTED if taken else START
         self.give_back(job, now)
 
     def break_off(self, job: ModelJob, now: int, hidden_until: int) -> None:
