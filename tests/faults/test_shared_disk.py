@@ -205,7 +205,8 @@ def test_a_job_of_a_dead_host_goes_on_at_another(disk: SharedDisk, tmp_path: Pat
     second.wait_ready()
     disk.enqueue(f"note.enqueue({str(tmp_path / 'noted')!r}, 'beside')")
     wait_until(lambda: noted(tmp_path / "noted"))
-    assert disk.rows("SELECT claims FROM vtqueue_job WHERE state = 'RUNNING'") == [(1,)]
+    running = "SELECT claims FROM vtqueue_job WHERE state = 'RUNNING'"
+    wait_until(lambda: disk.rows(running) == [(1,)])  # and the other one is settled
 
     first.kill()
     (tmp_path / "go").touch()
