@@ -83,7 +83,7 @@ def rate_of(value: Any) -> str:
 def backoff_of(value: Any) -> Backoff:
     if callable(value):
         return value  # type: ignore[no-any-return]
-    if isinstance(value, str):
+    if isinstance(value, str) or (isinstance(value, Sequence) and not value):
         raise Invalid("seconds, a sequence of seconds, or f(exception, task_result) -> seconds or None")
     if isinstance(value, Sequence):
         return tuple(duration(item) for item in value)

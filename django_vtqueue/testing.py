@@ -30,7 +30,7 @@ from .engines import engine_for, options_for
 from .exceptions import Cancelled, Retry
 from .execution.outcomes import Outcome
 from .models import DeadLetter, Job
-from .queue.arguments import due_from
+from .queue.arguments import checked_moment, due_from
 from .tasks.compat import Task, TaskResult, task_backends
 from .tasks.ledger import in_event_loop
 from .tasks.signatures import arguments_of, check_call
@@ -63,6 +63,7 @@ def run_pending(
             if options_for(queue_name, backend.database) != backend.settings:
                 continue  # another one serves it, by another policy
             queues = (queue_name,)
+        checked_moment(until, "until")
         limit = None if until is None else due_from(engine_for(backend.database).now(), until)
         for outcome in run_due(backend, [Scope(queues, raw=False)], until=limit):
             error = outcome.exception

@@ -124,7 +124,7 @@ def test_a_test_that_is_interrupted_ends_on_all_hosts(disk: SharedDisk) -> None:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["default", "--wait", "0"], "1 of 2 hosts came within 0 s"),
+        (["default", "--wait", "0"], "1 of 2 hosts came within 0 s. Nothing was tested."),
         (["default", "--hosts", "1"], "--hosts is 1, but must be 2 or more"),
         (["/nowhere"], "/nowhere is neither the alias of a SQLite file nor a folder"),
     ],

@@ -171,6 +171,7 @@ def test_durations_of_a_task() -> None:
         ("max_attempts", 2.5, "a whole number, 0 for unlimited"),
         ("max_attempts", True, "a whole number, 0 for unlimited"),
         ("max_attempts", 2**31, "a whole number, 0 for unlimited"),
+        ("backoff", [], "seconds, a sequence of seconds, or f(exception, task_result) -> seconds or None"),
         ("backoff", "exponential", "seconds, a sequence of seconds, or f(exception, task_result) -> seconds or None"),
         ("heartbeat", 1, "True or False"),
         ("max_payload_bytes", 0, "a whole number, 1 or more"),

@@ -38,7 +38,10 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     try:
         hosts = Hosts(folder)
         try:
-            hosts.meet(count, options["wait"])
+            try:
+                hosts.meet(count, options["wait"])
+            except Failed as error:
+                raise CommandError(f"{error}. Nothing was tested.") from error
             yield f"hosts: {', '.join(hosts.names.values())}"
             yield from locktest.run(hosts)
             hosts.step(
