@@ -136,6 +136,8 @@ class VTQueueBackend(BaseTaskBackend):
         key = (task.func, task.takes_context, task.priority, task.queue_name)
         if key not in self._validated:
             self._check_queue(task.queue_name)
+            if not isinstance(task.priority, int | float):
+                raise InvalidTask(f"priority must be a whole number between -100 and 100, not {task.priority!r}.")
             super().validate_task(task if moment is None else with_changes(task, run_after=None))
             if len(self._validated) >= REMEMBERED:
                 self._validated.clear()

@@ -246,7 +246,7 @@ def test_any_queue(settings: Settings) -> None:
     assert stored(result).queue_name == "any"
 
 
-@pytest.mark.parametrize("priority", [-101, 101, 1.5, 1e9])
+@pytest.mark.parametrize("priority", [-101, 101, 1.5, 1e9, "high"])
 def test_wrong_priority(priority: Any) -> None:
     """A priority is a whole number from -100 to 100."""
     for attempt in (lambda: any_task(priority=priority)(add.func), lambda: add.using(priority=priority)):
