@@ -102,7 +102,7 @@ class Pool:
             thread.join(max(deadline - time.monotonic(), 0))
         self._news.put(None)
         self._announcer.join(max(deadline - time.monotonic(), 0))
-        if self._announcer.is_alive() and (left := self._news.qsize()):
+        if seconds and self._announcer.is_alive() and (left := self._news.qsize()):
             logger.warning(
                 "the receivers of task_finished were too slow: the results of %d turns were not announced", left
             )

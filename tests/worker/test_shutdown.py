@@ -78,7 +78,9 @@ def test_a_job_that_ends_at_the_last_moment(sqlite_file: str) -> None:
     assert Job.objects.using(sqlite_file).get().state == "SUCCESSFUL"
 
 
-def test_in_the_process_of_a_caller_what_has_finished_is_settled(sqlite_file: str) -> None:
+def test_in_the_process_of_a_caller_what_has_finished_is_settled(
+    sqlite_file: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """What had not begun is released, too; what runs goes on, and keeps its lease until that ends by itself."""
     held = Held(sqlite_file, 3)
     done, running, waiting = held.jobs
@@ -90,6 +92,7 @@ def test_in_the_process_of_a_caller_what_has_finished_is_settled(sqlite_file: st
     rows = {row.id.hex: row for row in Job.objects.using(sqlite_file)}
     assert [rows[job.id].state for job in (done, running, waiting)] == ["SUCCESSFUL", "RUNNING", "READY"]
     assert rows[waiting.id].history == []
+    assert "too slow" not in caplog.text  # nobody has waited for the announcements
 
 
 def test_a_lost_job_is_not_said_to_be_given_back(sqlite_file: str, caplog: pytest.LogCaptureFixture) -> None:
