@@ -50,8 +50,8 @@ class Hosts:
             self._say("alive", time.monotonic())
             time.sleep(ALIVE)
             for host in {path.suffix[1:] for path in self.folder.glob("host.*")}:  # some are left from broken runs
-                sign = self._heard(host).get("alive")
-                living |= {host} if seen.setdefault(host, sign) != sign else set()
+                sign = self._heard(host).get("alive")  # None: its first line is not there yet
+                living |= {host} if sign is not None and seen.setdefault(host, sign) != sign else set()
         self._say("alive", time.monotonic())
         kernel = KERNEL.read_text().strip() if KERNEL.exists() else self.name
         self.names = dict.fromkeys(sorted(living), "")
