@@ -122,7 +122,7 @@ class ChildProcess:
         """Return whether it has ended; say once that it has not started for long."""
         if self.process.poll() is not None:
             os.close(self._pipe)
-            self.state = SharedState.from_buffer_copy(self.state)  # an error may refer to this object for long
+            self.state = SharedState.from_buffer_copy(self.state)  # a kept error may refer to this child for long
             return True
         if not (self.worker_id or self._said_slow) and time.monotonic() - self.began > SLOW_START:
             self._said_slow = True
@@ -241,20 +241,20 @@ class Supervisor:
 
     def look_after(self, child: ChildProcess) -> None:
         """Notice the end of a child; kill it, or renew its leases, if that is due and the child does not do it."""
-        now, state = time.monotonic(), child.state
+        now = time.monotonic()
         if child.ended():
             self.forget(child)
-        elif now >= (self._kill_at if state.held else min(self._kill_at, self._kill_idle_at)):
+        elif now >= (self._kill_at if child.state.held else min(self._kill_at, self._kill_idle_at)):
             child.dismissed = True
             child.kill()
-        elif now >= state.ends_at + OVERTIME:
+        elif now >= child.state.ends_at + OVERTIME:
             logger.warning("a job of process %d runs for too long; the process is killed", child.process.pid)
             child.over_time = True
             mark_over_time(self.bell_of(child.worker_id))  # before its death can be seen
             child.kill()
         elif child.lingers():
             child.kill()
-        elif now >= max(state.renew_by, child.renew_at):
+        elif now >= max(child.state.renew_by, child.renew_at):
             child.renew_at = now + (self.in_database(lambda: self.renew(child)) or 0.0)
 
     def renew(self, child: ChildProcess) -> float:

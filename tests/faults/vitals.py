@@ -3,10 +3,13 @@
 import os
 import resource
 import time
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
 
+from ..processes.running import children
 from .scale import MINUTES
 
 MIB = 2**20
@@ -19,6 +22,8 @@ MORE_FILES = 2  # the same of its open files; connections that renew beside lock
 class Vitals:
     """Samples of the memory and the open files of some processes, and of the WAL of a database file, if it is one.
 
+    A process has files open for each of its children: those samples count that were taken with as many as usual.
+
     The database file does not count: SQLite closes its descriptors with the last connection of a process, for by
     closing one the process would lose the locks of all (https://sqlite.org/howtocorrupt.html, 2.2). A connection that
     stays open has the WAL open, too.
@@ -27,7 +32,8 @@ class Vitals:
     def __init__(self, database: Path, pids: list[int]) -> None:
         self._database, self._wal = str(database), Path(f"{database}-wal")
         self.memory: dict[int, list[float]] = {pid: [] for pid in pids}  # MiB
-        self.files: dict[int, list[float]] = {pid: [] for pid in pids}
+        self.files: dict[int, list[int]] = {pid: [] for pid in pids}
+        self.children: dict[int, list[int]] = {pid: [] for pid in pids}  # how many it had
         self.wal: list[float] = []  # MiB
         self._look_at = 0.0
 
@@ -38,6 +44,7 @@ class Vitals:
         self._look_at = time.monotonic() + LOOK
         for pid in self.memory:
             self.memory[pid].append(resident(pid))
+            self.children[pid].append(len(children(pid)))
             self.files[pid].append(sum(file != self._database for file in open_files(pid)))
         with suppress(FileNotFoundError):
             self.wal.append(self._wal.stat().st_size / MIB)
@@ -46,9 +53,14 @@ class Vitals:
         """The WAL stays small; in a long run the memory and the open files of the workers do not grow."""
         assert max(self.wal, default=0.0) < LONGEST_WAL
         for pid in self.memory if MINUTES else ():
-            for samples, growth in ((self.memory[pid], GROWTH), (self.files[pid], MORE_FILES)):
+            for samples, growth in ((self.memory[pid], GROWTH), (self._usual_files(pid), MORE_FILES)):
                 _, early, *_, late = fifths(samples)
                 assert late - early <= growth
+
+    def _usual_files(self, pid: int) -> list[int]:
+        """Return how many files a process had open while it had as many children as most of the time."""
+        [(usual, _)] = Counter(self.children[pid]).most_common(1)
+        return [files for files, number in zip(self.files[pid], self.children[pid], strict=True) if number == usual]
 
     def __str__(self) -> str:
         samples = [f"{self.memory[pid][::10]} MiB, {self.files[pid][::10]} files" for pid in self.memory]
@@ -70,7 +82,7 @@ def resident(pid: int) -> float:
     return round(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize() / MIB, 1)
 
 
-def fifths(samples: list[float]) -> list[float]:
+def fifths(samples: Sequence[float]) -> list[float]:
     """Return the median of each fifth of the samples; the first is the warm-up."""
     size = len(samples) // 5
     return [round(median(samples[number * size : (number + 1) * size]), 1) for number in range(5)]

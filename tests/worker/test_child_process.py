@@ -1,15 +1,17 @@
 """What a supervisor keeps of a child process."""
 
 import errno
+import gc
 import os
 from pathlib import Path
 
 import pytest
+from django.db import connections
 
 from django_vtqueue.backend import VTQueueBackend
 from django_vtqueue.worker.log import WorkerLog
 from django_vtqueue.worker.options import WorkerOptions
-from django_vtqueue.worker.supervisor import ChildProcess
+from django_vtqueue.worker.supervisor import ChildProcess, Supervisor
 
 
 def memories() -> int:
@@ -41,3 +43,26 @@ def test_a_child_that_cannot_be_started_leaves_nothing_open(sqlite_file: str, mo
         with pytest.raises(OSError, match="Too many open files"):
             ChildProcess(backend, WorkerOptions(supervised=True), WorkerLog())
     assert memories() == 0
+
+
+def test_the_memory_is_given_back_although_its_leases_could_not_be_renewed(sqlite_file: str) -> None:
+    """An error of Django's cursors refers to itself, and to the frames it went through, until garbage is collected.
+
+    That takes hours in a supervisor, which would keep a file open for each child that died beside such an error.
+    """
+    backend = VTQueueBackend("default", {"QUEUES": [], "OPTIONS": {"database": sqlite_file}})
+    supervisor = Supervisor(backend, WorkerOptions(processes=1), WorkerLog())
+    child = ChildProcess(backend, WorkerOptions(supervised=True), WorkerLog())
+    supervisor._children.append(child)
+    child.state.renew_by = 0.0
+    with connections[sqlite_file].cursor() as cursor:
+        cursor.execute("ALTER TABLE vtqueue_job RENAME TO elsewhere")
+    gc.disable()
+    try:
+        supervisor.look_after(child)
+        child.kill()
+        supervisor.look_after(child)
+        assert memories() == 0
+    finally:
+        gc.enable()
+        supervisor.engine.disconnect()
