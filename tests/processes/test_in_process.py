@@ -4,10 +4,14 @@ import io
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from django.core.checks import CheckMessage, Tags
+from django.core.checks.registry import registry
 from django.core.management import call_command
+from django.db import OperationalError, connections
 from django.db.models.signals import post_delete
 from pytest_django import Settings
 
@@ -55,6 +59,27 @@ def test_it_has_no_children(database: Database, work: Work) -> None:
     job_ids = [database.enqueue(tasks.where) for _ in range(2)]
     work(processes=2)
     assert {database.result(job_id)[0] for job_id in job_ids} == {os.getpid()}
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_a_session_that_ends_while_a_worker_starts_is_replaced(
+    database: Database, work: Work, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Behind a restart of the server, say: the worker begins a moment later, and does not end with a traceback."""
+    job_id, ended = database.enqueue(tasks.add, 1, 2), []
+
+    def end_session(**kwargs: Any) -> list[CheckMessage]:
+        if not ended:
+            ended.append(True)
+            with suppress(OperationalError), connections[ALIAS].cursor() as cursor:
+                cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+        return []
+
+    end_session.tags = (Tags.database,)  # type: ignore[attr-defined]
+    monkeypatch.setattr(registry, "registered_checks", registry.registered_checks | {end_session})
+    work()
+    assert "the database cannot be reached" in caplog.text
+    assert database.succeeded(job_id)
 
 
 def test_a_slow_receiver_keeps_no_other_job_waiting(database: Database, work: Work) -> None:

@@ -98,20 +98,16 @@ class Command(BaseCommand):
                 return
             signals = StopSignals(owns_process)
             with signals.listening():
-                wait_for_tables(backend.database, signals)
-                if not signals.count:
-                    self.run_worker(backend, worker_options, log, signals)
+                if ready := wait_until_ready(backend, worker_options, signals):
+                    self.run_worker(backend, worker_options, log, signals, ready)
 
-    def run_worker(self, backend: VTQueueBackend, options: WorkerOptions, log: WorkerLog, signals: StopSignals) -> None:
-        for message in run_checks(tags=[Tags.database, TAG], databases=[backend.database]):
-            if message.id and message.id.startswith("vtqueue.") and not message.is_silenced():
-                logger.warning("%s (%s)", message.msg, message.id)
-        if not options.adopt:
-            refuse_copy(backend)  # its tables may have come, or the file itself, while this one waited
+    def run_worker(
+        self, backend: VTQueueBackend, options: WorkerOptions, log: WorkerLog, signals: StopSignals, ready: str
+    ) -> None:
         worker = Supervisor(backend, options, log) if options.processes > 1 else Worker(backend, options, log)
         signals.then(worker.stop)
         stop_with_parent(worker.stop)
-        logger.info("vtworker %s ready: %s", shown_worker(worker.id), description(backend, options))
+        logger.info("vtworker %s ready: %s", shown_worker(worker.id), ready)
         if options.owns_process:
             systemd.notify(systemd.READY)
             dump_threads_at(signal.SIGUSR1)
@@ -212,6 +208,40 @@ def weighed(text: str, names: Collection[str]) -> tuple[str, int | None]:
     return name, int(weight)
 
 
+def wait_until_ready(backend: VTQueueBackend, options: WorkerOptions, signals: StopSignals) -> str:
+    """Block until a worker can begin, saying once what has to be done for that; return the end of its ready line.
+
+    Return "" if it is told to stop before. The queue's tables have to be there and of this version, and the database to
+    answer.
+    """
+    engine = engine_for(backend.database)
+    outage, said = Outage(engine), ""
+    while not signals.count:
+        try:
+            if not (problem := mismatch(backend.database)):
+                warn_of(backend)
+                if not options.adopt:
+                    refuse_copy(backend)  # its tables may have come, or the file itself, while this one waited
+                return description(backend, options)
+        except Error as error:
+            if engine.trouble(error) is None:
+                raise
+            outage.note_failure(error)
+        else:
+            if problem != said:
+                logger.warning("%s. Waiting for it.", problem)
+                said = problem
+        time.sleep(LOOK_FOR_TABLES)
+    return ""
+
+
+def warn_of(backend: VTQueueBackend) -> None:
+    """Log what the checks of the queue have to say of its database."""
+    for message in run_checks(tags=[Tags.database, TAG], databases=[backend.database]):
+        if message.id and message.id.startswith("vtqueue.") and not message.is_silenced():
+            logger.warning("%s (%s)", message.msg, message.id)
+
+
 def description(backend: VTQueueBackend, options: WorkerOptions) -> str:
     """Return the end of the ready line: queues, threads, database."""
     weights = options.weights or {}
@@ -221,26 +251,6 @@ def description(backend: VTQueueBackend, options: WorkerOptions) -> str:
     if options.processes > 1:
         threads = f"{options.processes} processes of {threads}"
     return f"queues {queues}; {threads}; {engine_for(backend.database).describe()}"
-
-
-def wait_for_tables(database: str, signals: StopSignals) -> None:
-    """Block until the queue's tables can be read and are of this version, saying once what has to be done."""
-    engine = engine_for(database)
-    outage, said = Outage(engine), ""
-    while not signals.count:
-        try:
-            problem = mismatch(database)
-        except Error as error:
-            if engine.trouble(error) is None:
-                raise
-            outage.note_failure(error)
-        else:
-            if not problem:
-                return
-            if problem != said:
-                logger.warning("%s. Waiting for it.", problem)
-                said = problem
-        time.sleep(LOOK_FOR_TABLES)
 
 
 def seconds(text: str) -> float:

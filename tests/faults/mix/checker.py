@@ -18,13 +18,12 @@ from ...processes import slot_instance
 from ...processes.instance import Term, overlaps
 from ...processes.slot_instance import Look
 from ..ledger import Event
-from ..scale import scaled
 from .faults import KILL, KILL_CHILD, LEASE_LOCK, LOCK, PAUSE, STANDSTILL, STOP, TERM, TERM_TWICE, Fault
 from .journal import Execution
 from .kinds import ASIDE, KINDS, MAX_DEPTH, PAYLOADS, Kind
 
 TOLERANCE = SECOND // 20  # between two readings of the clock in two processes, each of which may have measured it
-LATEST = scaled(120, 30) * SECOND  # after its time, that no fault takes from it, a job is begun at the latest
+LATEST = 120 * SECOND  # after its time, that no fault takes from it, a job is begun at the latest: hundreds may wait
 ORPHANED = 2 * SECOND  # for which the children of a killed supervisor may go on
 UNTIL_NEXT = 5 * SECOND  # for which it may not be seen that a worker was killed
 ATTEMPTS = (history.FAILED, history.RETRY, history.GAVE_UP, history.TIMED_OUT)  # that ended with a word of their own

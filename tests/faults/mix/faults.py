@@ -252,9 +252,14 @@ class Faults:
             self._freeze(STOP, [pid], step.size * 1.5 * SHORT_LEASE)
 
     def _stop_all(self, step: Step) -> None:
-        """Stop all holders and claimers of jobs for longer than the short leases, and not for half of the long ones."""
+        """Stop all holders and claimers of jobs for longer than the short leases, and not for half of the long ones.
+
+        The parents first: none of them starts a child that would not stand still.
+        """
         everybody = self.lasting + self.others + self.consumers + self.instances
         everybody = everybody + [visitor for _, visitor in self._visitors]
+        for process in everybody:
+            process.signal(signal.SIGSTOP)
         pids = [pid for process in everybody if not process.ended() for pid in sorted(family(process))]
         random.Random(step.choice).shuffle(pids)  # in which they go on
         self._freeze(STANDSTILL, pids, SHORT_LEASE * 1.1 + step.size * (LONG_LEASE / 2 - SHORT_LEASE * 1.2))
