@@ -20,7 +20,8 @@ RAREST_LOOK = 86_400_000_000
 class Record(TypedDict, total=False):
     """One step that is done; instants in microseconds. ``children``: ids; ``next``: where a loop goes on.
 
-    ``counted``: that is how many items are done; else it is the key of the last one.
+    ``counted``: that is how many items are done; else it is the key of the last one. ``item``: what ``next`` will be
+    when the item under way is done.
     """
 
     kind: str
@@ -31,6 +32,7 @@ class Record(TypedDict, total=False):
     late: bool
     children: list[str]
     next: Any
+    item: Any
     counted: bool
     ended: bool
 
@@ -93,8 +95,11 @@ def skipped(found: Steps, name: str, value: Any, now: int) -> Steps:
 
 
 def before(found: Steps, number: int) -> Steps:
-    """Return the steps before the one with this number, counted from 1; raise ValueError if there is none."""
-    if not 1 <= number <= len(found.done):
+    """Return the steps before the one with this number, counted from 1; raise ValueError if there is none.
+
+    What the job waits for is the one behind those that are done.
+    """
+    if not 1 <= number <= len(found.done) + bool(found.waiting):
         raise ValueError(f"There is no step {number}: {len(found.done)} are done.")
     return Steps(found.done[: number - 1], found.events, None)
 

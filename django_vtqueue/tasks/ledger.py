@@ -162,6 +162,18 @@ class Ledger:
         )
         return self._failed
 
+    def item_is_gone(self, name: str, item: object) -> DurableMismatch:
+        """Return the error of a loop whose item under way has steps, but is not the next one; no step is made after it.
+
+        ``item``: its place, as the loop knows it.
+        """
+        self._failed = DurableMismatch(
+            f"The loop {name!r} does not yield the item that was under way (stored: {item!r}); a part of it is done. "
+            "Its items must be the same until it ends: a queryset must not leave out a row that its own steps have "
+            f"changed or deleted. Put the row back, or repeat steps from {self.position + 1} to go on without it."
+        )
+        return self._failed
+
     # -- what is done now ---------------------------------------------------------------------------------------------
 
     def add(self, record: Record, event: int | None = None) -> Record:
@@ -300,27 +312,6 @@ class Ledger:
                 self.write()
                 self.children.was_read(ids)
         return self.children.results(ids, record["value"], calls)
-
-    def iterate(self, name: str, items: Callable[[Any], Iterator[tuple[Any, Any]]], counted: bool) -> Iterator[Any]:
-        """See DurableContext.iterate. What is done inside of an item is forgotten when the item is done.
-
-        ``items``: yields the items behind a place, each with the place behind it; ``counted``: that is a number.
-        """
-        new = Record(kind=ITERATE, name=name, began=self.now(), counted=counted)
-        record = self.next(ITERATE, name) or self.add(new)
-        if record.get("ended"):
-            return
-        base = self.position
-        for behind, item in items(record.get("next")):
-            yield item
-            self.check(ITERATE, name)
-            record["next"] = behind
-            self.back_to(base)
-            if self.stopped or self.held.worker_stops:
-                raise self.suspend(SNOOZE, name, self.held.due_at, self.now())
-        record["ended"], record["at"] = True, self.now()
-        record.pop("next", None)
-        self.back_to(base)
 
     def back_to(self, base: int) -> None:
         """Forget what was done behind a place, and store that."""
