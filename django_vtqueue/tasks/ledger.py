@@ -292,10 +292,10 @@ class Ledger:
                     "here. Gather fewer at once, in context.iterate(…), or raise the limit of the queue."
                 )
             with self.making(name), self.transaction(self.engine.atomic):
-                if self.engine.stop_requests([self.held]):  # it would not reach these children
-                    raise self.suspend(SNOOZE, name, self.held.due_at, self.now())
                 ids = self.children.enqueue(calls, self.held.id)
                 record = self.add(Record(kind=GATHER, name=name, began=self.now(), children=ids))
+                if self.engine.stop_requests([self.held]):  # the row is locked now: a later one sees these children
+                    raise self.suspend(SNOOZE, name, self.held.due_at, self.now())
         ids = record["children"]
         if len(ids) != len(calls):
             raise DurableMismatch(
