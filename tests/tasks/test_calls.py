@@ -43,6 +43,14 @@ def test_calls_that_are_none(settings: Settings, backend: str, call: Any) -> Non
         assert task_backends["dummy"].results == []
 
 
+@pytest.mark.parametrize("task", [print, None, "shop.tasks.send", echo.func], ids=repr)
+def test_many_calls_of_what_is_no_task(task: Any) -> None:
+    """The error says what was found, and what is allowed."""
+    form = rf"enqueue_many takes a task \(what @task has made\), and its arguments, not {re.escape(repr(task)[:20])}"
+    with pytest.raises(TypeError, match=form):
+        enqueue_many(task, [((1,), {})])
+
+
 # -- the signature --------------------------------------------------------------------------------------------------
 
 
