@@ -16,7 +16,6 @@ from django.db import connections
 
 from ..core import clock, steps
 from ..core.encoding import dumps, legible
-from ..core.failures import storable
 from ..core.job import SHORT, HeldJob
 from ..core.steps import EVENT, GATHER, ITERATE, SLEEP, SNOOZE, STEP, Record, Suspend, Waiting
 from ..engines import Engine, engine_for
@@ -128,7 +127,7 @@ class Ledger:
         if self._failed:
             self._failed.add_note(f"The task caught it and went on to {kind} {name!r}: a failed step ends the attempt.")
             raise self._failed
-        if not isinstance(name, str) or not 0 < len(name) <= SHORT or storable(name) != name:
+        if not steps.is_name(name):
             raise StepError(f"The name of a step is a text of 1 to {SHORT} characters, not {name!r}.")
         if self.transactional:
             raise StepError(
