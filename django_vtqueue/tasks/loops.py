@@ -53,6 +53,8 @@ def iterate(ledger: Ledger, name: str, source: Any) -> Iterator[Any]:
 def items(source: Any, behind: Any) -> Iterator[tuple[Any, Any]]:
     """Yield the items of a queryset or a sequence, each with what comes behind it; begin with what is ``behind``."""
     if isinstance(source, QuerySet):
+        if source.query.is_sliced or source.query.combinator:
+            raise StepError("iterate takes a queryset that can be filtered further: no slice [:n], and no union().")
         yield from rows(source.order_by("pk"), behind)
     elif isinstance(source, Sequence):
         yield from ((index + 1, source[index]) for index in range(behind or 0, len(source)))

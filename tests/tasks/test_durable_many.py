@@ -386,6 +386,8 @@ def test_an_item_that_is_gone_before_it_was_begun() -> None:
     [
         (iter(range(3)), "iterate takes a queryset, a range or another sequence, not range_iterator"),
         (Effect.objects.values("name"), "iterate takes a queryset of rows, without values()"),
+        (Effect.objects.all()[:5], "no slice"),
+        (Effect.objects.filter(name="x").union(Effect.objects.filter(name="y")), "no union"),
     ],
 )
 def test_what_cannot_be_iterated(source: Any, says: str) -> None:
