@@ -200,6 +200,10 @@ class Execution:
         """See outcome_of; raise what the exception's own methods raise."""
         if issubclass(type(error), Snooze):
             return self.snooze(cast(Snooze, error))
+        if self._ledger and self._ledger.suspended and issubclass(type(error), BaseExceptionGroup):
+            _, others = BaseExceptionGroup.split(cast(BaseExceptionGroup[BaseException], error), Suspend)
+            if others is None:  # asyncio.TaskGroup has wrapped it
+                return self.suspend(self._ledger.suspended)
         if type(error) is Cancelled and not error.args:
             error.args = (cancellation(self.job.cancelled_by),)
         try:

@@ -373,6 +373,14 @@ def test_async_steps_beside_each_other() -> None:
     assert "was asked for inside step 'a', or beside it" in letter().history[-1]["message"]
 
 
+def test_a_wait_in_a_task_group() -> None:
+    """Asyncio wraps what leaves the task in a group of exceptions; it waits all the same, and uses no attempt."""
+    durable.in_a_task_group.enqueue()
+    [result] = run_pending()
+    assert (result.status, job().attempts, job().history, (waiting() or [])[:2]) == ("READY", 0, [], ("sleep", "nap"))
+    assert run_pending(until=DAY)[-1].return_value == "slept"
+
+
 def test_too_large_an_event(settings: Settings) -> None:
     """An event that the job has no room for is refused in the sender, and changes nothing."""
     settings.TASKS = {"default": {**settings.TASKS["default"], "OPTIONS": {"max_steps_bytes": 1000}}}
