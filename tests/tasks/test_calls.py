@@ -43,7 +43,9 @@ def test_calls_that_are_none(settings: Settings, backend: str, call: Any) -> Non
         assert task_backends["dummy"].results == []
 
 
-@pytest.mark.parametrize("task", [print, None, "shop.tasks.send", echo.func], ids=repr)
+@pytest.mark.parametrize(
+    "task", [print, None, "shop.tasks.send", echo.func], ids=["builtin", "none", "path", "function"]
+)
 def test_many_calls_of_what_is_no_task(task: Any) -> None:
     """The error says what was found, and what is allowed."""
     form = rf"enqueue_many takes a task \(what @task has made\), and its arguments, not {re.escape(repr(task)[:20])}"
