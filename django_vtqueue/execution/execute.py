@@ -19,7 +19,16 @@ from ..core.failures import describe, shown, storable, summary
 from ..core.forks import ForksEnd
 from ..core.job import HeldJob
 from ..core.masks import replaced
-from ..core.settlement import Settlement, cancellation, exhausted, failed, put_off, succeeded, suspended
+from ..core.settlement import (
+    KEPT_FOR_PARENT,
+    Settlement,
+    cancellation,
+    exhausted,
+    failed,
+    put_off,
+    succeeded,
+    suspended,
+)
 from ..core.steps import Suspend
 from ..core.timeouts import awaited, awaited_value, timekeeper
 from ..exceptions import (
@@ -36,7 +45,7 @@ from ..exceptions import (
 from ..queue.back_pressure import from_a_job
 from ..queue.claimed_job import ClaimedJob
 from ..queue.pauses import hold_up
-from ..tasks.children import KEPT_FOR_PARENT, Children
+from ..tasks.children import Children
 from ..tasks.compat import Task, TaskError, TaskResult, TaskResultStatus, task_backends, task_finished, task_started
 from ..tasks.context import JobContext
 from ..tasks.ledger import Ledger

@@ -8,6 +8,8 @@ from pytest_django import Settings
 
 from django_vtqueue import TaskResultStatus, call, control, requeue
 from django_vtqueue.core import history
+from django_vtqueue.core.clock import SECOND, to_instant
+from django_vtqueue.engines import engine_for
 from django_vtqueue.models import DeadLetter, Job
 from tests.pending import run_pending
 from tests.project import durable
@@ -76,6 +78,23 @@ def test_children_are_kept_until_they_are_read(settings: Settings) -> None:
     run_pending(until=4 * DAY)
     assert {each.kept_until - each.finished_at for each in Job.objects.all() if each.parent_id} != set()
     assert not Job.objects.filter(kept_until__gt=F("finished_at") + 4 * DAY).exists()
+
+
+def test_dead_children_are_kept_until_they_are_read(settings: Settings) -> None:
+    """Their parent learns how they failed, however short their queue keeps dead letters."""
+    settings.TASKS = {"default": {**settings.TASKS["default"], "OPTIONS": {"dead_letter_ttl": 60}}}
+    later = durable.child.using(run_after=3 * DAY)
+    CODE["run"] = lambda context: [
+        error.exception_class_path
+        for result in context.gather("all", [call(durable.failing_child, "a"), call(later, "b")])
+        for error in result.errors
+    ]
+    durable.changed_code.enqueue()
+    run_pending()
+    died_at = to_instant(letter().died_at)
+    engine_for("default").prune(died_at + 61 * SECOND, 100)
+    assert run_pending(until=4 * DAY)[-1].return_value == ["builtins.ConnectionError"]
+    assert to_instant(letter().kept_until or 0) < died_at + 120 * SECOND
 
 
 def test_children_are_enqueued_once() -> None:
