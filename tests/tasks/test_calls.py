@@ -128,6 +128,7 @@ def test_calls_that_fit(called: Task, count: int, names: list[str]) -> None:
         (lambda: plain.enqueue(1, 2, 3), "plain(a: int, b: int = 2) -> None: too many positional arguments."),
         (lambda: plain.enqueue(1, a=1), "plain(a: int, b: int = 2) -> None: multiple values for argument 'a'."),
         (lambda: plain.enqueue(1, c=1), "plain(a: int, b: int = 2) -> None: got an unexpected keyword argument 'c'."),
+        (lambda: plain.enqueue(aa=1), "plain(a: int, b: int = 2) -> None: got an unexpected keyword argument 'aa'."),
         (lambda: with_context.enqueue(), "with_context(a: int) -> None: missing a required argument: 'a'."),
         (lambda: with_context.enqueue(1, 2), "with_context(a: int) -> None: too many positional arguments."),
         (lambda: decorated.enqueue(), "decorated(a: int) -> None: missing a required argument: 'a'."),
