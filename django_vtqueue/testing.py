@@ -31,6 +31,7 @@ from .exceptions import Cancelled, Retry
 from .execution.outcomes import Outcome
 from .models import DeadLetter, Job
 from .queue.arguments import checked_moment, due_from
+from .tasks.calls import checked_task
 from .tasks.compat import Task, TaskResult, task_backends
 from .tasks.ledger import in_event_loop
 from .tasks.signatures import arguments_of, check_call
@@ -114,6 +115,7 @@ def assert_enqueued(
     """
     __tracebackhide__ = True
     wanted = None
+    checked_task(task, "assert_enqueued")
     if args or kwargs:
         check_call(task, args, kwargs)
         wanted = _as_json(arguments_of(task, args, kwargs))

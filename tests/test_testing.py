@@ -233,6 +233,12 @@ def test_assert_enqueued() -> None:
     assert assert_enqueued(tasks.add, 1, 2, queue_name="default").return_value == 3
 
 
+def test_what_is_no_task() -> None:
+    """It is refused, for it cannot have been enqueued."""
+    with pytest.raises(TypeError, match="assert_enqueued takes a task"):
+        assert_enqueued(tasks.add.func, 1, 2)  # type: ignore[arg-type]
+
+
 @pytest.mark.django_db
 def test_what_was_not_enqueued_is_told_with_what_was() -> None:
     """Other arguments, another queue, time or task: the error shows what there is; no arguments means any."""

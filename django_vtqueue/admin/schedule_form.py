@@ -15,7 +15,7 @@ from ..core.ticks import ALL, EVERY, ONE, SKIP, Ticks, checked
 from ..engines import backend_options, database_for, database_now
 from ..models import Schedule
 from ..schedules.declaring import DEFINITION, set_next
-from ..tasks.recurring import LONGEST_SCHEDULE_NAME
+from ..tasks.recurring import LONGEST_SCHEDULE_NAME, checked_name
 from ..tasks.signatures import shown_call
 from . import display
 from .enqueueing import EnqueueForm
@@ -84,6 +84,10 @@ class ScheduleForm(EnqueueForm):
 
     def clean_name(self) -> str:
         name: str = self.cleaned_data["name"]
+        try:
+            checked_name(name)
+        except ValueError as error:
+            raise ValidationError(str(error)) from error
         if self.row is None and Schedule.objects.using(self.database).filter(pk=name).exists():
             raise ValidationError(_("There is a schedule of this name."))
         return name

@@ -6,10 +6,12 @@ from functools import lru_cache
 
 from ..exceptions import Cancelled, JobExpired
 from . import history, states
-from .clock import from_instant, microseconds, to_instant
+from .clock import SECOND, from_instant, microseconds, to_instant
 from .failures import MAX_MESSAGE, Failure, recorded, shorten
 from .job import SHORT, HeldJob
 from .steps import SNOOZE, Waiting
+
+KEPT_FOR_PARENT = 90 * 86_400 * SECOND  # a child that has ended, until its parent has read what became of it
 
 
 @dataclass(slots=True)

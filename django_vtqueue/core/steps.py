@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypedDict
 from .clock import LAST_INSTANT
 from .encoding import decode, dumps
 from .failures import storable
+from .job import SHORT
 
 STEP, SLEEP, EVENT, GATHER, ITERATE = "step", "sleep", "event", "gather", "iterate"
 SNOOZE = "snooze"  # a job that is put off: nothing of it is stored
@@ -20,7 +21,8 @@ RAREST_LOOK = 86_400_000_000
 class Record(TypedDict, total=False):
     """One step that is done; instants in microseconds. ``children``: ids; ``next``: where a loop goes on.
 
-    ``counted``: that is how many items are done; else it is the key of the last one.
+    ``counted``: that is how many items are done; else it is the key of the last one. ``item``: what ``next`` will be
+    when the item under way is done.
     """
 
     kind: str
@@ -31,6 +33,7 @@ class Record(TypedDict, total=False):
     late: bool
     children: list[str]
     next: Any
+    item: Any
     counted: bool
     ended: bool
 
@@ -65,6 +68,11 @@ class Steps(NamedTuple):
     waiting: Waiting | None
 
 
+def is_name(name: Any) -> bool:
+    """Return whether a step, or an event, can be called so."""
+    return isinstance(name, str) and 0 < len(name) <= SHORT and storable(name) == name
+
+
 def read(stored: Any) -> Steps:
     """Return stored steps, given as their text, or as the value that the models have read; raise ValueError if damaged.
 
@@ -83,8 +91,10 @@ def read(stored: Any) -> Steps:
 def skipped(found: Steps, name: str, value: Any, now: int) -> Steps:
     """Return steps with one more, which was not made: what the job waits for, else a step of this name.
 
-    Raise ValueError if the job waits for something else, or for children.
+    Raise ValueError if the job waits for something else, or for children, and for what is no name.
     """
+    if not is_name(name):
+        raise ValueError(f"The name of a step is a text of 1 to {SHORT} characters, not {name!r:.100}.")
     waiting = found.waiting
     if waiting and (waiting.name != name or waiting.kind not in (SLEEP, EVENT)):
         raise ValueError(f"The job waits for {waiting.kind} {waiting.name!r}, so {name!r} cannot be skipped.")
@@ -93,8 +103,11 @@ def skipped(found: Steps, name: str, value: Any, now: int) -> Steps:
 
 
 def before(found: Steps, number: int) -> Steps:
-    """Return the steps before the one with this number, counted from 1; raise ValueError if there is none."""
-    if not 1 <= number <= len(found.done):
+    """Return the steps before the one with this number, counted from 1; raise ValueError if there is none.
+
+    What the job waits for is the one behind those that are done.
+    """
+    if not 1 <= number <= len(found.done) + bool(found.waiting):
         raise ValueError(f"There is no step {number}: {len(found.done)} are done.")
     return Steps(found.done[: number - 1], found.events, None)
 

@@ -27,7 +27,7 @@ SIX = (
     " Some libraries have a sixth field, the seconds, as the first one or as the last one: leave it out. A period of "
     "seconds is every=timedelta(seconds=30) in code, and 'every 30' in the admin."
 )
-FIELDS = "minute, hour, day of the month, month, day of the week"
+FIELDS = "minute (0-59), hour (0-23), day of the month (1-31), month (1-12), day of the week (0-7)"
 
 
 def every(period: float | timedelta) -> str:
@@ -53,7 +53,11 @@ def checked(expression: str) -> str:
         raise ValueError(f"A cron expression is a text such as '0 3 * * *', not {expression!r:.100}.")
     if expression.startswith(EVERY):
         seconds = expression.removeprefix(EVERY)
-        return every(int(seconds) if re.fullmatch("[0-9]{1,11}", seconds) else expression)  # type: ignore[arg-type]
+        if not re.fullmatch("[0-9]{1,11}", seconds) or not int(seconds):
+            raise ValueError(
+                f"The period {expression!r:.100} is wrong: say 'every' and whole seconds, 1 or more, as in 'every 300'."
+            )
+        return every(int(seconds))
     fields = expression.upper().split()
     if len(fields) != 5:
         number = f"{len(fields)} field{'' if len(fields) == 1 else 's'}"

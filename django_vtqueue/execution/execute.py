@@ -1,5 +1,6 @@
 """One job to its outcome: the task is called, what it raises is caught, what will be stored is encoded."""
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -11,14 +12,23 @@ from typing import Any, cast
 from django.utils.module_loading import import_string
 
 from ..backend import VTQueueBackend
-from ..conf import DEFAULT_BACKOFF, Policy
+from ..conf import DEFAULT_BACKOFF, Invalid, Policy, duration
 from ..core import clock, history, states
 from ..core.encoding import decode, encode
-from ..core.failures import describe, storable, summary
+from ..core.failures import describe, shown, storable, summary
 from ..core.forks import ForksEnd
 from ..core.job import HeldJob
 from ..core.masks import replaced
-from ..core.settlement import Settlement, cancellation, exhausted, failed, put_off, succeeded, suspended
+from ..core.settlement import (
+    KEPT_FOR_PARENT,
+    Settlement,
+    cancellation,
+    exhausted,
+    failed,
+    put_off,
+    succeeded,
+    suspended,
+)
 from ..core.steps import Suspend
 from ..core.timeouts import awaited, awaited_value, timekeeper
 from ..exceptions import (
@@ -35,7 +45,7 @@ from ..exceptions import (
 from ..queue.back_pressure import from_a_job
 from ..queue.claimed_job import ClaimedJob
 from ..queue.pauses import hold_up
-from ..tasks.children import KEPT_FOR_PARENT, Children
+from ..tasks.children import Children
 from ..tasks.compat import Task, TaskError, TaskResult, TaskResultStatus, task_backends, task_finished, task_started
 from ..tasks.context import JobContext
 from ..tasks.ledger import Ledger
@@ -46,6 +56,8 @@ from ..tasks.task import find_task, options_of, policy_of
 from .connections import close_leftovers, refresh_connections
 from .outcomes import Outcome
 from .transactional import Notify, TaskFound, execute_transactional, ignore_event
+
+logger = logging.getLogger("django_vtqueue")
 
 WORDS = {
     Retry: history.RETRY,
@@ -197,6 +209,10 @@ class Execution:
         """See outcome_of; raise what the exception's own methods raise."""
         if issubclass(type(error), Snooze):
             return self.snooze(cast(Snooze, error))
+        if self._ledger and self._ledger.suspended and issubclass(type(error), BaseExceptionGroup):
+            _, others = BaseExceptionGroup.split(cast(BaseExceptionGroup[BaseException], error), Suspend)
+            if others is None:  # asyncio.TaskGroup has wrapped it
+                return self.suspend(self._ledger.suspended)
         if type(error) is Cancelled and not error.args:
             error.args = (cancellation(self.job.cancelled_by),)
         try:
@@ -245,12 +261,24 @@ class Execution:
             if isinstance(error, Retry) and error.delay is not None:
                 return _seconds(error.delay)
             if callable(backoff):
-                chosen = backoff(error, self.result)
-                return None if chosen is None else _seconds(chosen)
+                return self.chosen_delay(backoff(error, self.result), error)
         except BaseException as fault:  # the task's own mistake must not cost the job
-            error.add_note(f"Its delay could not be found out, so a default was used: {summary(fault)}")
+            job, told = self.job, f"Its delay could not be found out, so a default was used: {summary(fault)}"
+            logger.warning("%s …%s: %s", job.task_path or job.queue_name, job.id[-8:], replaced(told, self.secrets()))
+            error.add_note(told)
         delay = self.policy.delay(self.job.attempts)
         return max(delay, UNKNOWN_TASK_DELAY) if isinstance(error, UnknownTask) else delay
+
+    def chosen_delay(self, chosen: Any, error: BaseException) -> float | None:
+        """Return what a function as ``backoff`` has returned, checked."""
+        if chosen is None:
+            error.add_note("Its backoff has returned None, so there is no further attempt.")
+            return None
+        try:
+            return duration(chosen)
+        except Invalid as allowed:
+            text = f"backoff returned {shown(chosen)}, but must return {allowed}, or None for no further attempt."
+            raise ValueError(text) from None
 
     def _conclude(self, settlement: Settlement, error: BaseException | None = None) -> Outcome:
         """Return the outcome with this settlement; the result is completed if anybody is to get it."""

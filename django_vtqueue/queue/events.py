@@ -5,11 +5,13 @@ from typing import Any
 from asgiref.sync import sync_to_async
 
 from ..core.encoding import dumps, legible
-from ..core.failures import storable
 from ..core.ids import parse_id
 from ..core.job import SHORT
+from ..core.steps import is_name
+from ..core.unique import checked_key
 from ..engines import database_for, engine_for, options_for
 from ..exceptions import PayloadTooLarge
+from .arguments import checked_queue_name
 from .doorbell import wake_workers
 
 
@@ -29,9 +31,9 @@ def send_event(
     part of the caller's transaction. Returns whether there is such a job, and it has not ended.
 
     Raises TypeError for what is not JSON, or has a NUL character or half of a surrogate pair; ValueError for what is no
-    id or name; PayloadTooLarge if the steps of the job would be larger than its queue's ``max_steps_bytes``.
+    id, key or name; PayloadTooLarge if the steps of the job would be larger than its queue's ``max_steps_bytes``.
     """
-    if not isinstance(name, str) or not 0 < len(name) <= SHORT or storable(name) != name:
+    if not is_name(name):
         raise ValueError(f"The name of an event is a text of 1 to {SHORT} characters, not {name!r}.")
     target = _target(job_id, unique_key, queue_name)
     database = database_for(using)
@@ -59,7 +61,7 @@ def _target(job_id: Any, unique_key: str | None, queue_name: str) -> dict[str, s
     if (job_id is None) is (unique_key is None):
         raise ValueError("Give the id of a job, or unique_key (and queue_name), not both.")
     if unique_key is not None:
-        return {"unique_key": unique_key, "queue_name": queue_name}
+        return {"unique_key": checked_key(unique_key) or "", "queue_name": checked_queue_name(queue_name)}
     found = parse_id(getattr(job_id, "id", job_id))
     if found is None:
         raise ValueError(f"{job_id!r} is no id of a job: give all of it, as result.id has it.")

@@ -112,9 +112,10 @@ def _end(until: datetime | timedelta | float, now: int) -> int:
     """Return the instant at which a pause ends; raise ValueError for one that is over."""
     end = instant_of(until, now, "until")
     if end <= now:
+        found = time_of(from_instant(end)) if isinstance(until, datetime | timedelta) else until
         raise ValueError(
-            f"until is {until!r}, which is over: it is {time_of(from_instant(now))}. Give a later moment, a duration "
-            "above 0, or none: until the queue is resumed."
+            f"until is {found}, which is over: it is {time_of(from_instant(now))}. Give a later "
+            "moment, a duration above 0, or none: until the queue is resumed."
         )
     return end
 

@@ -11,7 +11,7 @@ from ..core import copies, history, states
 from ..core.copies import Copy
 from ..core.failures import recorded
 from ..core.job import ClaimKey, Due, Handle, StoredJob
-from ..core.settlement import Settlement, end_cancelled, expired, failed
+from ..core.settlement import KEPT_FOR_PARENT, Settlement, end_cancelled, expired, failed
 from ..engines import Engine, options_for
 from ..exceptions import DamagedJob
 from .unparking import unpark_after
@@ -66,12 +66,14 @@ def _wake_others(engine: Engine, settlements: Sequence[Settlement]) -> None:
 
 
 def _write(engine: Engine, settlements: Sequence[Settlement]) -> set[ClaimKey]:
-    """Write settlements into the rows; a dead letter is kept for as long as its queue says."""
+    """Write settlements into the rows; a dead letter is kept for as long as its queue says, or until it is read."""
     if dying := [s for s in settlements if s.state == states.FAILED]:
         names = {s.job.queue_name for s in dying}
         kept = {name: options_for(name, engine.alias).letter_ttl(name) for name in names}
         for settlement in dying:
             ttl, died_at = kept[settlement.job.queue_name], settlement.finished_at or 0
+            if settlement.job.parent_id and ttl is not None:
+                ttl = max(ttl, KEPT_FOR_PARENT)
             settlement.kept_until = None if ttl is None else died_at + ttl
     return engine.settle(settlements)
 

@@ -29,9 +29,14 @@ def call(task: Task, /, *args: Any, **kwargs: Any) -> TaskCall:
 
     The options of the task hold, also those of ``task.using(…)``. Raises TypeError for what is no task.
     """
+    return TaskCall(checked_task(task, "call"), args, kwargs)
+
+
+def checked_task(task: Task, where: str) -> Task:
+    """Return a task; raise TypeError, which begins with ``where``, for what is none."""
     if not isinstance(task, Task):
-        raise TypeError(f"call takes a task (what @task has made), and its arguments, not {task!r:.100}.")
-    return TaskCall(task, args, kwargs)
+        raise TypeError(f"{where} takes a task (what @task has made), and its arguments, not {task!r:.100}.")
+    return task
 
 
 class ChildStore(Protocol):

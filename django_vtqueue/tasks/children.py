@@ -13,13 +13,12 @@ from ..core.ids import slices
 from ..core.job import StoredJob
 from ..engines import engine_for, options_for
 from ..exceptions import StepError
-from ..models import Job
+from ..models import DeadLetter, Job
 from .calls import TaskCall
 from .compat import Task, TaskResult, TaskResultDoesNotExist
 from .results import result_of_row
 from .task import options_of
 
-KEPT_FOR_PARENT = 90 * 86_400_000_000  # microseconds: a child that has succeeded, until its parent has read the result
 NUMBERS = ("attempts", "enqueued_at", "started_at", "finished_at")
 
 
@@ -86,16 +85,18 @@ class Children:
         return [kept(job) for job in found]
 
     def was_read(self, ids: Sequence[str]) -> None:
-        """Keep children that have succeeded for no longer than other jobs of their queues, from now on."""
+        """Keep children for no longer than other jobs and dead letters of their queues, from now on."""
         database = self.backend.database
         now = engine_for(database).now()
-        jobs = Job.objects.using(database).filter(state=states.SUCCESSFUL)
+        jobs, letters = Job.objects.using(database).filter(state=states.SUCCESSFUL), DeadLetter.objects.using(database)
         for some in slices(list(map(UUID, ids))):
-            for name in set(jobs.filter(pk__in=some).values_list("queue_name", flat=True)):
-                ttl = microseconds_or_none(options_for(name, database).policy(name).result_ttl)
-                if ttl is not None:
-                    of_queue = jobs.filter(pk__in=some, queue_name=name, kept_until__gt=now + ttl)
-                    of_queue.update(kept_until=now + ttl)
+            for rows in (jobs.filter(pk__in=some), letters.filter(pk__in=some)):
+                for name in set(rows.values_list("queue_name", flat=True)):
+                    options = options_for(name, database)
+                    of_jobs = microseconds_or_none(options.policy(name).result_ttl)
+                    ttl = of_jobs if rows.model is Job else options.letter_ttl(name)
+                    if ttl is not None:
+                        rows.filter(queue_name=name, kept_until__gt=now + ttl).update(kept_until=now + ttl)
 
     def results(
         self, ids: Sequence[str], ended: Sequence[dict[str, Any]], calls: Sequence[TaskCall]

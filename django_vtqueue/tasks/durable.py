@@ -3,25 +3,22 @@
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import nullcontext
 from datetime import timedelta
-from functools import partial
 from inspect import iscoroutinefunction, signature
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from asgiref.sync import sync_to_async
 from django.db.models import Model, QuerySet
 
-from ..core.encoding import legible
 from ..core.steps import STEP
 from ..core.timeouts import awaited_value
 from ..exceptions import StepError
 from .calls import TaskCall
 from .compat import TaskResult
 from .ledger import Ledger
+from .loops import iterate
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Model)
-
-CHUNK = 500  # rows of a queryset that are read at once
 
 
 class DurableContext:
@@ -78,7 +75,7 @@ class DurableContext:
         were made are not made again. When its worker is asked to stop, or the queue is paused, the job gives its slot
         back between two items.
         """
-        return self._ledger.iterate(name, partial(items, source), not isinstance(source, QuerySet))
+        return iterate(self._ledger, name, source)
 
     async def astep(
         self, name: str, function: Callable[..., Any], /, *args: Any, transactional: bool = False, **kwargs: Any
@@ -128,26 +125,3 @@ def checked_keyword(function: Callable[..., Any], given: bool) -> None:
             f"{function!r} has a parameter of its own that is called transactional, so it is not clear for whom the "
             "keyword is. Give the function inside functools.partial or a lambda."
         )
-
-
-def items(source: Any, behind: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield the items of a queryset or a sequence, each with what comes behind it; begin with what is ``behind``."""
-    if isinstance(source, QuerySet):
-        yield from rows(source.order_by("pk"), behind)
-    elif isinstance(source, Sequence):
-        yield from ((index + 1, source[index]) for index in range(behind or 0, len(source)))
-    else:
-        raise StepError(
-            f"iterate takes a queryset, a range or another sequence, not {type(source).__name__}: it must find the "
-            "item again behind which it goes on. Give list() of it, if that is the same each time."
-        )
-
-
-def rows(source: "QuerySet[Any]", behind: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield the rows of a queryset by primary key, some at a time."""
-    while some := list((source if behind is None else source.filter(pk__gt=behind))[:CHUNK]):
-        for row in some:
-            if not isinstance(row, Model):
-                raise StepError("iterate takes a queryset of rows, without values(): it goes on by their primary keys.")
-            behind = row.pk if isinstance(row.pk, int) else legible(str(row.pk), "primary key")
-            yield behind, row

@@ -16,7 +16,6 @@ from django.db import connections
 
 from ..core import clock, steps
 from ..core.encoding import dumps, legible
-from ..core.failures import storable
 from ..core.job import SHORT, HeldJob
 from ..core.steps import EVENT, GATHER, ITERATE, SLEEP, SNOOZE, STEP, Record, Suspend, Waiting
 from ..engines import Engine, engine_for
@@ -128,7 +127,7 @@ class Ledger:
         if self._failed:
             self._failed.add_note(f"The task caught it and went on to {kind} {name!r}: a failed step ends the attempt.")
             raise self._failed
-        if not isinstance(name, str) or not 0 < len(name) <= SHORT or storable(name) != name:
+        if not steps.is_name(name):
             raise StepError(f"The name of a step is a text of 1 to {SHORT} characters, not {name!r}.")
         if self.transactional:
             raise StepError(
@@ -159,6 +158,18 @@ class Ledger:
             f"Step {self.position + 1} of this task is {stored_kind} {stored_name!r} as it is stored, but its code "
             f"asks for {kind} {name!r} there. Steps that were made must be asked for again by the same kind and name, "
             f"in the same order. Run the code of that time, repeat steps from {self.position + 1}, or enqueue it anew."
+        )
+        return self._failed
+
+    def item_is_gone(self, name: str, item: object) -> DurableMismatch:
+        """Return the error of a loop whose item under way has steps, but is not the next one; no step is made after it.
+
+        ``item``: its place, as the loop knows it.
+        """
+        self._failed = DurableMismatch(
+            f"The loop {name!r} does not yield the item that was under way (stored: {item!r}); a part of it is done. "
+            "Its items must be the same until it ends: a queryset must not leave out a row that its own steps have "
+            f"changed or deleted. Put the row back, or repeat steps from {self.position + 1} to go on without it."
         )
         return self._failed
 
@@ -280,10 +291,10 @@ class Ledger:
                     "here. Gather fewer at once, in context.iterate(…), or raise the limit of the queue."
                 )
             with self.making(name), self.transaction(self.engine.atomic):
-                if self.engine.stop_requests([self.held]):  # it would not reach these children
-                    raise self.suspend(SNOOZE, name, self.held.due_at, self.now())
                 ids = self.children.enqueue(calls, self.held.id)
                 record = self.add(Record(kind=GATHER, name=name, began=self.now(), children=ids))
+                if self.engine.stop_requests([self.held]):  # the row is locked now: a later one sees these children
+                    raise self.suspend(SNOOZE, name, self.held.due_at, self.now())
         ids = record["children"]
         if len(ids) != len(calls):
             raise DurableMismatch(
@@ -300,27 +311,6 @@ class Ledger:
                 self.write()
                 self.children.was_read(ids)
         return self.children.results(ids, record["value"], calls)
-
-    def iterate(self, name: str, items: Callable[[Any], Iterator[tuple[Any, Any]]], counted: bool) -> Iterator[Any]:
-        """See DurableContext.iterate. What is done inside of an item is forgotten when the item is done.
-
-        ``items``: yields the items behind a place, each with the place behind it; ``counted``: that is a number.
-        """
-        new = Record(kind=ITERATE, name=name, began=self.now(), counted=counted)
-        record = self.next(ITERATE, name) or self.add(new)
-        if record.get("ended"):
-            return
-        base = self.position
-        for behind, item in items(record.get("next")):
-            yield item
-            self.check(ITERATE, name)
-            record["next"] = behind
-            self.back_to(base)
-            if self.stopped or self.held.worker_stops:
-                raise self.suspend(SNOOZE, name, self.held.due_at, self.now())
-        record["ended"], record["at"] = True, self.now()
-        record.pop("next", None)
-        self.back_to(base)
 
     def back_to(self, base: int) -> None:
         """Forget what was done behind a place, and store that."""

@@ -79,7 +79,12 @@ def bind(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
 @lru_cache(maxsize=1000)  # of calls that fit: what raises is not kept
 def _bind(function: Callable[..., Any], takes_context: bool, count: int, names: tuple[str, ...]) -> None:
     """Raise TypeError if so many arguments and these names do not fit a function."""
-    call_signature(function, takes_context).bind(*[None] * count, **dict.fromkeys(names))
+    known = call_signature(function, takes_context)
+    if all(each.kind is not Parameter.VAR_KEYWORD for each in known.parameters.values()):
+        for name in names:  # bind says of a mistyped one that the right one is missing
+            if name not in known.parameters:
+                raise TypeError(f"got an unexpected keyword argument {name!r}")
+    known.bind(*[None] * count, **dict.fromkeys(names))
     first = next(iter(signature(function).parameters.values()), None)
     if takes_context and first and first.kind is first.POSITIONAL_OR_KEYWORD and first.name in names:
         raise TypeError(f"{first.name!r} is what the worker passes")

@@ -19,6 +19,7 @@ from django.db import DEFAULT_DB_ALIAS
 from ..conf import POLICY, UNIQUE, Invalid, Options, Policy, checked, count, nearest, positive_duration, rate_of
 from ..core.unique import LONGEST
 from ..exceptions import UnknownTask
+from .calls import checked_task
 from .compat import Task, TaskResult, framework_task
 from .context import JobContext
 from .keys import key_of_call
@@ -257,10 +258,10 @@ def loaded_options(path: str) -> Mapping[str, Any] | None:
 def enqueue_many(task: "Task[P, R]", calls: Iterable[Call]) -> "list[TaskResult[P, R]]":
     """Enqueue a task once for each ``(args, kwargs)``; all or none, in one transaction, where the backend is ours.
 
-    Returns the results in the same order. Raises TypeError, with the index, for what is no such pair; then none is
-    stored. On other backends it is a loop of ``task.enqueue``.
+    Returns the results in the same order. Raises TypeError for what is no task or, with the index, no such
+    pair; then none is stored. On other backends it is a loop of ``task.enqueue``.
     """
-    backend = task.get_backend()
+    backend = checked_task(task, "enqueue_many").get_backend()
     if hasattr(backend, "enqueue_many"):
         return backend.enqueue_many(task, calls)  # type: ignore[no-any-return]
     return [task.enqueue(*args, **kwargs) for args, kwargs in checked_calls(calls)]

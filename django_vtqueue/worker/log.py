@@ -21,6 +21,7 @@ logger = logging.getLogger("django_vtqueue")
 
 MANY = 50  # lines in a second; above it a line for each job would halve the throughput
 NAMED = 3  # jobs in one line
+LINE = 200  # characters of an error
 SLOW = 1.0  # seconds of run time from which a job is always worth its line
 
 
@@ -170,9 +171,18 @@ def words(settlement: Settlement) -> str:
     failure = settlement.failure
     if failure is None:
         return ""
-    first = next((line for line in failure.message.splitlines() if line.strip()), "")[:200].removesuffix(".")
+    first = brief_text(next((line for line in failure.message.splitlines() if line.strip()), ""))
     first = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in first)
     return f"{failure.exception_class.rpartition('.')[2]}: {first}" if first else failure.exception_class
+
+
+def brief_text(line: str) -> str:
+    """Return some 200 characters of a line at the most, whole sentences if there are some: the history has all."""
+    if len(line) <= LINE:
+        return line.removesuffix(".")
+    head = line[:LINE]
+    sentences = head.rpartition(". ")[0]
+    return sentences or (head.rpartition(" ")[0] or head) + " …"
 
 
 def waiting_words(waiting: Waiting) -> str:

@@ -143,6 +143,7 @@ def test_make_one(admin_client: Client) -> None:
         ({"arguments": "[1, 2, 3]"}, "does not take these arguments"),
         ({"arguments": "{"}, "This is not JSON"),
         ({"name": "nightly"}, "There is a schedule of this name"),
+        ({"name": "two\nlines"}, "The name of a schedule is one line"),
         ({"missed": "never"}, "Select a valid choice"),
     ],
 )

@@ -129,17 +129,18 @@ def test_periods_that_are_refused(given_: Any) -> None:
 @pytest.mark.parametrize(
     ("expression", "problem"),
     [
-        ("0 0 3 * * *", "has 6 fields, but must have five: minute, hour.*leave it out"),
+        ("0 0 3 * * *", "has 6 fields, but must have five: minute .*, hour.*leave it out"),
         ("0 3 * *", "has 4 fields"),
         ("@daily", "has 1 field,"),
         ("", "has 0 fields"),
-        ("61 * * * *", "Bad minute"),
+        ("61 * * * *", r"Bad minute\. Its fields are: minute \(0-59\)"),
         ("0 0 32 1 *", "Bad day-of-month"),
         ("0 0 30 13 *", "Bad month"),
         ("* * * * 1-", "Bad day-of-week"),
         (None, "is a text"),
-        ("every x", "whole seconds"),
+        ("every x", "The period 'every x' is wrong: say 'every' and whole seconds, .* as in 'every 300'"),
         ("every 0", "whole seconds"),
+        ("every 5.5", "whole seconds"),
     ],
 )
 def test_expressions_that_are_refused(expression: Any, problem: str) -> None:

@@ -96,7 +96,11 @@ def test_what_is_no_end(until: str) -> None:
 
 def test_an_end_in_the_past(time: FakeClock) -> None:
     """As a reason that is too long, it is refused in words."""
-    assert "which is over" in refusal("pause", "emails", "--until", "2026-01-01 00:00")
+    told = (
+        "until is 2026-01-01 00:00:00, which is over: it is 08:00:00. Give a later moment, a duration above 0, or none"
+    )
+    assert refusal("pause", "emails", "--until", "2026-01-01 00:00").startswith(told)
+    assert "until is 08:00:00, which is over" in refusal("pause", "emails", "--until", "0m")
     assert "255 at the most" in refusal("pause", "emails", "--reason", "x" * 256)
     assert "1 to 255 characters" in refusal("pause", "")
 

@@ -76,10 +76,11 @@ def test_a_run_that_is_not_needed() -> None:
         (("pause",), "Name the schedule: schedules pause NAME. There are: nightly."),
         (("list", "nightly"), "schedules list takes no name"),
         (("run", "nightly"), "is not a task"),
+        (("resume", "nightly"), "There is no time zone 'Mars' on this machine"),
     ],
 )
 def test_errors(arguments: tuple[str, ...], problem: str) -> None:
     """What was typed, and what there is."""
-    schedule(task_path="tests.project.tasks.gone")
+    schedule(task_path="tests.project.tasks.gone", time_zone="Mars", paused_at=clock.now())
     with pytest.raises(CommandError, match=problem):
         said(*arguments)

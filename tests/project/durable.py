@@ -249,6 +249,14 @@ async def abeside(context: JobContext) -> None:
 
 
 @task(takes_context=True)
+async def in_a_task_group(context: JobContext) -> str:
+    """Wait inside of what wraps exceptions in a group."""
+    async with asyncio.TaskGroup() as group:
+        group.create_task(context.asleep("nap", 60))
+    return "slept"
+
+
+@task(takes_context=True)
 def note_family(context: JobContext, path: str, name: str) -> int:
     """Write a line before, in each of three children, and behind a sleep; each of them in a step of its own."""
     context.step("begins", tell, path, f"{name} begins")

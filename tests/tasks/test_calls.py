@@ -43,6 +43,16 @@ def test_calls_that_are_none(settings: Settings, backend: str, call: Any) -> Non
         assert task_backends["dummy"].results == []
 
 
+@pytest.mark.parametrize(
+    "task", [print, None, "shop.tasks.send", echo.func], ids=["builtin", "none", "path", "function"]
+)
+def test_many_calls_of_what_is_no_task(task: Any) -> None:
+    """The error says what was found, and what is allowed."""
+    form = rf"enqueue_many takes a task \(what @task has made\), and its arguments, not {re.escape(repr(task)[:20])}"
+    with pytest.raises(TypeError, match=form):
+        enqueue_many(task, [((1,), {})])
+
+
 # -- the signature --------------------------------------------------------------------------------------------------
 
 
@@ -118,6 +128,7 @@ def test_calls_that_fit(called: Task, count: int, names: list[str]) -> None:
         (lambda: plain.enqueue(1, 2, 3), "plain(a: int, b: int = 2) -> None: too many positional arguments."),
         (lambda: plain.enqueue(1, a=1), "plain(a: int, b: int = 2) -> None: multiple values for argument 'a'."),
         (lambda: plain.enqueue(1, c=1), "plain(a: int, b: int = 2) -> None: got an unexpected keyword argument 'c'."),
+        (lambda: plain.enqueue(aa=1), "plain(a: int, b: int = 2) -> None: got an unexpected keyword argument 'aa'."),
         (lambda: with_context.enqueue(), "with_context(a: int) -> None: missing a required argument: 'a'."),
         (lambda: with_context.enqueue(1, 2), "with_context(a: int) -> None: too many positional arguments."),
         (lambda: decorated.enqueue(), "decorated(a: int) -> None: missing a required argument: 'a'."),

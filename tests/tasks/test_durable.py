@@ -159,6 +159,9 @@ def test_an_event_in_a_transaction() -> None:
         ({"job_id": "0" * 32, "name": "e", "value": {1}}, TypeError, "value of event 'e' is not JSON"),
         ({"job_id": "0" * 32, "name": "e", "value": ["a", "\0"]}, TypeError, r"value\[1\] of event 'e' has a NUL"),
         ({"job_id": "0" * 32, "name": "e", "value": {"\ud800": 1}}, TypeError, "half of a surrogate pair, which"),
+        ({"unique_key": "a\0b", "name": "e"}, ValueError, "A unique key has 1 to 255 characters"),
+        ({"unique_key": 7, "name": "e"}, TypeError, "A unique key is a text"),
+        ({"unique_key": "k", "queue_name": 7, "name": "e"}, ValueError, "A queue's name is a text"),
     ],
 )
 def test_what_is_no_event(arguments: Any, error: type[Exception], says: str) -> None:
@@ -368,6 +371,14 @@ def test_async_steps_beside_each_other() -> None:
     durable.abeside.enqueue()
     run_pending()
     assert "was asked for inside step 'a', or beside it" in letter().history[-1]["message"]
+
+
+def test_a_wait_in_a_task_group() -> None:
+    """Asyncio wraps what leaves the task in a group of exceptions; it waits all the same, and uses no attempt."""
+    durable.in_a_task_group.enqueue()
+    [result] = run_pending()
+    assert (result.status, job().attempts, job().history, (waiting() or [])[:2]) == ("READY", 0, [], ("sleep", "nap"))
+    assert run_pending(until=DAY)[-1].return_value == "slept"
 
 
 def test_too_large_an_event(settings: Settings) -> None:

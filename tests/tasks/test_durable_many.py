@@ -8,13 +8,15 @@ from pytest_django import Settings
 
 from django_vtqueue import TaskResultStatus, call, control, requeue
 from django_vtqueue.core import history
+from django_vtqueue.core.clock import SECOND, to_instant
+from django_vtqueue.engines import engine_for
 from django_vtqueue.models import DeadLetter, Job
 from tests.pending import run_pending
 from tests.project import durable
 from tests.project.durable import CODE, DAY
 from tests.project.models import Effect
 
-from .test_durable import effects, job, letter, run
+from .test_durable import effects, job, letter, run, waiting
 
 pytestmark = pytest.mark.django_db
 
@@ -76,6 +78,23 @@ def test_children_are_kept_until_they_are_read(settings: Settings) -> None:
     run_pending(until=4 * DAY)
     assert {each.kept_until - each.finished_at for each in Job.objects.all() if each.parent_id} != set()
     assert not Job.objects.filter(kept_until__gt=F("finished_at") + 4 * DAY).exists()
+
+
+def test_dead_children_are_kept_until_they_are_read(settings: Settings) -> None:
+    """Their parent learns how they failed, however short their queue keeps dead letters."""
+    settings.TASKS = {"default": {**settings.TASKS["default"], "OPTIONS": {"dead_letter_ttl": 60}}}
+    later = durable.child.using(run_after=3 * DAY)
+    CODE["run"] = lambda context: [
+        error.exception_class_path
+        for result in context.gather("all", [call(durable.failing_child, "a"), call(later, "b")])
+        for error in result.errors
+    ]
+    durable.changed_code.enqueue()
+    run_pending()
+    died_at = to_instant(letter().died_at)
+    engine_for("default").prune(died_at + 61 * SECOND, 100)
+    assert run_pending(until=4 * DAY)[-1].return_value == ["builtins.ConnectionError"]
+    assert to_instant(letter().kept_until or 0) < died_at + 120 * SECOND
 
 
 def test_children_are_enqueued_once() -> None:
@@ -250,7 +269,7 @@ def test_iterate(source: Any) -> None:
 
 def test_iterate_a_queryset(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows go by primary key, some at a time, whatever the order of the queryset is."""
-    monkeypatch.setattr("django_vtqueue.tasks.durable.CHUNK", 2)
+    monkeypatch.setattr("django_vtqueue.tasks.loops.CHUNK", 2)
     for name in "edcba":
         Effect.objects.create(name=name, value=7)
     fatal = {"d", "b"}
@@ -294,11 +313,100 @@ def test_loops_in_loops() -> None:
     assert seen == ["0x", "0x", "0y", "0y", "1x", "1y"]
 
 
+def test_loops_beside_each_other() -> None:
+    """Each would forget where the other is, so that is refused before an item is done twice, or with another one."""
+
+    def code(context: Any) -> list[Any]:
+        return list(zip(context.iterate("a", range(3)), context.iterate("b", range(3)), strict=True))
+
+    assert run(code).status == "FAILED"
+    assert "iterate 'b': another loop, which began before it, has gone on" in letter().message
+
+
+@pytest.mark.parametrize("deleted", [False, True], ids=["filtered", "deleted"])
+def test_an_item_under_way_that_is_gone(deleted: bool) -> None:
+    """Its steps are not taken for those of the next item; it is said how to go on with that."""
+    for name in "abc":
+        Effect.objects.create(name=name, value=0)
+    sent: list[str] = []
+
+    def ship(row: Effect) -> None:
+        sent.append(row.name)
+        rows = Effect.objects.filter(pk=row.pk)
+        rows.delete() if deleted else rows.update(value=1)
+
+    def code(context: Any) -> None:
+        for row in context.iterate("rows", Effect.objects.filter(value=0)):
+            context.step("ship", ship, row)
+            if row.name == "b" and CODE.pop("fails", None):
+                raise ConnectionError
+
+    CODE.update(run=code, fails=True)
+    durable.changed_code.enqueue()
+    run_pending(until=DAY)
+    assert sent == ["a", "b"]
+    assert letter().exception_class.endswith("DurableMismatch")
+    assert "The loop 'rows' does not yield the item that was under way" in letter().message
+    found = letter().history[-1]["message"]
+    assert "or repeat steps from 2 " in found
+    control.repeat_steps(letter().pk, first=2)
+    requeue(letter().pk)
+    assert run_pending()[-1].status == "SUCCESSFUL"
+    assert sent == ["a", "b", "c"]
+
+
+def test_an_item_that_waits_and_is_gone() -> None:
+    """Its wait is not taken for that of the next item."""
+    for name in "ab":
+        Effect.objects.create(name=name, value=0)
+    slept: list[str] = []
+
+    def code(context: Any) -> None:
+        for row in context.iterate("rows", Effect.objects.filter(value=0)):
+            context.sleep("nap", DAY)
+            slept.append(row.name)
+
+    CODE["run"] = code
+    durable.changed_code.enqueue()
+    run_pending()
+    Effect.objects.filter(name="a").delete()
+    run_pending(until=2 * DAY)
+    assert (slept, letter().exception_class[-15:]) == ([], "DurableMismatch")
+    assert control.repeat_steps(letter().pk, first=2)
+    requeue(letter().pk)
+    run_pending()
+    assert (slept, (waiting() or [])[:2]) == ([], ("sleep", "nap"))
+    run_pending(until=2 * DAY)
+    assert slept == ["b"]
+
+
+def test_an_item_that_is_gone_before_it_was_begun() -> None:
+    """A loop goes on with the next one."""
+    for name in "abc":
+        Effect.objects.create(name=name, value=0)
+    seen = []
+
+    def code(context: Any) -> None:
+        for row in context.iterate("rows", Effect.objects.filter(value=0)):
+            seen.append(row.name)
+            if seen == ["a", "b"]:
+                raise ConnectionError
+
+    CODE["run"] = code
+    durable.changed_code.enqueue()
+    run_pending()
+    Effect.objects.filter(name="b").delete()
+    run_pending(until=DAY)
+    assert seen == ["a", "b", "c"]
+
+
 @pytest.mark.parametrize(
     ("source", "says"),
     [
         (iter(range(3)), "iterate takes a queryset, a range or another sequence, not range_iterator"),
         (Effect.objects.values("name"), "iterate takes a queryset of rows, without values()"),
+        (Effect.objects.all()[:5], "no slice"),
+        (Effect.objects.filter(name="x").union(Effect.objects.filter(name="y")), "no union"),
     ],
 )
 def test_what_cannot_be_iterated(source: Any, says: str) -> None:

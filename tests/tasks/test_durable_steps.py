@@ -87,8 +87,8 @@ def test_what_cannot_be_changed() -> None:
     run_pending()
     with pytest.raises(ValueError, match="The job waits for event 'shipped', so 'mail' cannot be skipped"):
         control.skip_step(job().pk, "mail")
-    with pytest.raises(ValueError, match="There is no step 2: 1 are done"):
-        control.repeat_steps(job().pk, 2)
+    with pytest.raises(ValueError, match="There is no step 3: 1 are done"):  # 2 is what it waits for
+        control.repeat_steps(job().pk, 3)
     with pytest.raises(TypeError, match="not JSON"):
         control.skip_step(job().pk, "shipped", {1})
     for text in ILLEGIBLE:
@@ -96,3 +96,12 @@ def test_what_cannot_be_changed() -> None:
             control.skip_step(job().pk, "shipped", {"a": text})
     assert not control.skip_step("f" * 32, "shipped")
     assert job().history == []
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\ud800", "", "x" * 256, None], ids=ascii)
+def test_names_that_no_step_has(name: Any) -> None:
+    """They are refused: PostgreSQL would read nothing of the row's steps any more."""
+    letter_id = dead()
+    with pytest.raises(ValueError, match="The name of a step is a text of 1 to 255 characters"):
+        control.skip_step(letter_id, name)
+    assert letter().steps["done"][-1]["name"] == "one"

@@ -16,10 +16,13 @@ from django_vtqueue.worker.log import words
         ("a bell: \x07", r"ValueError: a bell: \x07"),
         ("\nthe second line says it", "ValueError: the second line says it"),
         ("", "builtins.ValueError"),
+        (f"{'x' * 197} is.", f"ValueError: {'x' * 197} …"),
+        ("x" * 201, f"ValueError: {'x' * 200} …"),
+        (f"It is {'x' * 100}. Its cause is y. Do {'z' * 100} then.", f"ValueError: It is {'x' * 100}. Its cause is y"),
     ],
 )
 def test_a_failure_is_one_line(message: str, said: str) -> None:
-    """Its first line that has words, without anything that a terminal or a reader of logs takes for more."""
+    """Its first line that has words, cut behind one, without what a terminal or a reader of logs takes for more."""
     job = HeldJob("0" * 32, "q", "app.t", 0, 0, 1, 1, 3, "w", 1, 0, 0, "{}", "[]", 0)
     settlement = failed(job, history.FAILED, Failure("builtins.ValueError", message, "", "f"), 0, 0)
     assert words(settlement) == said

@@ -123,7 +123,11 @@ def pause(schedule: Schedule, backend: VTQueueBackend) -> Iterator[str]:
 
 def resume(schedule: Schedule, backend: VTQueueBackend) -> Iterator[str]:
     """Resume a schedule; one that is not paused is as it should be."""
-    if not control.resume(schedule.name, backend.database):
+    try:
+        resumed = control.resume(schedule.name, backend.database)
+    except ValueError as error:  # this machine does not know its time zone
+        raise CommandError(str(error)) from error
+    if not resumed:
         yield f"Schedule {schedule.name!r} was not paused."
         return
     schedule.refresh_from_db(using=backend.database)
