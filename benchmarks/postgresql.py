@@ -74,7 +74,8 @@ def compare(name: str, found: dict[str, float], theirs: dict[str, float], how: s
     show(f"{how}: enqueue, p50 (raw: {name})", found["one"], "ms", theirs["one"])
     if "many" in theirs:
         show(f"{how}: many at once (raw: {name})", found["many"], "/s", theirs["many"])
-    show(f"{how}: drain (raw: {name})", found["drain"], "/s", theirs["drain"])
+    if "drain" in theirs:
+        show(f"{how}: drain (raw: {name})", found["drain"], "/s", theirs["drain"])
 
 
 if __name__ == "__main__":

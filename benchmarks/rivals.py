@@ -59,6 +59,18 @@ def procrastinate(dsn: str, jobs: int) -> dict[str, float]:
     return {"one": one, "many": many, "drain": rate(jobs + ONE_BY_ONE, lambda: asyncio.run(drain()))}
 
 
+def procrastinate_by_django(dsn: str, jobs: int) -> dict[str, float]:
+    """Measure what a project calls whose app is ``procrastinate.contrib.django``: it uses Django's connection."""
+    django(["procrastinate.contrib.django"])
+    from procrastinate.contrib.django import app
+
+    @app.task
+    def noop() -> None:
+        pass
+
+    return {"one": timed(noop.defer)}
+
+
 def pgqueuer(dsn: str, jobs: int) -> dict[str, float]:
     import psycopg
     from pgqueuer import PgQueuer
@@ -152,13 +164,14 @@ def django_q2(dsn: str, jobs: int) -> dict[str, float]:
 
 RIVALS: dict[str, Callable[[str, int], dict[str, float]]] = {
     "procrastinate": procrastinate,
+    "procrastinate, by Django's connection": procrastinate_by_django,
     "pgqueuer": pgqueuer,
     "django-tasks-db": django_tasks_db,
     "django-q2": django_q2,
 }
 SHARES = {"pgqueuer": 4, "django-tasks-db": 1 / 3, "django-q2": 1 / 6}  # of the jobs: by how fast they are
-PACKAGES = ["procrastinate>=3.10,<4", "pgqueuer[psycopg]>=1.6,<2", "django-tasks-db==0.13.*", "django-q2==1.11.*"]
-PACKAGES += ["psycopg[binary]>=3.2"]
+PACKAGES = ["procrastinate[django]>=3.10,<4", "pgqueuer[psycopg]>=1.6,<2", "django-tasks-db==0.13.*"]
+PACKAGES += ["django-q2==1.11.*", "psycopg[binary]>=3.2"]
 
 
 def measure(python: str, name: str, database: dict[str, Any], jobs: int) -> dict[str, float]:
