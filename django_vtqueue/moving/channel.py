@@ -57,7 +57,7 @@ class Channel:
                 )
 
     def _found(self) -> bool:
-        for job_id, rows in list(_boxes(self.source, OUTBOX).values_list("pk", "attempts")):
+        for job_id, rows in list(_boxes(self.source, OUTBOX).order_by("-attempts").values_list("pk", "attempts")):
             arrived = _boxes(self.target, INBOX).filter(pk=job_id).values_list("claims", flat=True).first()
             if arrived is not None:
                 self.id = job_id
