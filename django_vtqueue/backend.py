@@ -17,11 +17,10 @@ from .core import clock
 from .core.encoding import dumps, normalize
 from .core.ids import dashed, new_ids, parse_id
 from .core.job import NewJobs
-from .core.names import is_reserved, refusal
 from .core.unique import DONE, KEEP, REPLACE
 from .engines import Engine, database_of, engine_for
 from .queue import workers
-from .queue.arguments import checked_moment, due_from, start_by
+from .queue.arguments import checked_moment, checked_queue_name, due_from, start_by
 from .queue.back_pressure import await_room
 from .queue.limits import Limits
 from .queue.publishing import publish
@@ -147,8 +146,10 @@ class VTQueueBackend(BaseTaskBackend):
             raise InvalidTask("run_after must be an aware datetime.")
 
     def _check_queue(self, queue_name: str) -> None:
-        if is_reserved(queue_name):
-            raise InvalidTask(refusal(queue_name))
+        try:
+            checked_queue_name(queue_name)
+        except ValueError as error:
+            raise InvalidTask(str(error)) from None
         if self.queues and queue_name not in self.queues:
             allowed = ", ".join(sorted(self.settings.queues))
             raise InvalidTask(

@@ -136,8 +136,10 @@ def cancel(job_ids: Named, using: str | None = None, by: str = "") -> list[UUID]
     engine, by = engine_for(database), storable(by)[:LONGEST_BY]
 
     def cancel_some(ids: Sequence[UUID]) -> Iterable[UUID]:
+        given = [job_id.hex for job_id in ids]
+        engine.lock_families(given)
         now = engine.now()
-        changed, waiting = engine.request_stop([job_id.hex for job_id in ids], now, by)
+        changed, waiting = engine.request_stop(given, now, by)
         settle(engine, [cancelled(job, by, now) for job in waiting])
         children = Job.objects.using(database).filter(UNFINISHED, parent_id__in=list(map(UUID, changed)))
         for some in slices(list(children.values_list("pk", flat=True))):

@@ -1,14 +1,29 @@
-"""What is the same on every database, by the ORM: the jobs of a queue are counted, and deleted."""
+"""What is the same on every database: how much one statement takes; and, by the ORM, counts and deletions."""
 
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, TypeVar
 
 from django.apps import apps
 from django.db import transaction
 from django.db.models import QuerySet
 
 SLICE = 5000  # rows of one statement: a lock is held for some 50 ms at the most
+MOST_CHARACTERS = 20_000_000  # of the payloads of one statement: no database takes a text of a gigabyte
 WAITING = {"finished_at": None, "lease_until": None}
+
+T = TypeVar("T")
+
+
+def parts(items: Sequence[T], payload_of: Callable[[T], str]) -> Iterator[tuple[int, Sequence[T]]]:
+    """Yield items, as many at a time as one statement takes, each time with the index of the first."""
+    start = characters = 0
+    for index, item in enumerate(items):
+        characters += (size := len(payload_of(item)))
+        if index > start and (index - start == SLICE or characters > MOST_CHARACTERS):
+            yield start, items[start:index]
+            start, characters = index, size
+    yield start, items[start:]
 
 
 class Portable:

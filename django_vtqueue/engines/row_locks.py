@@ -1,7 +1,7 @@
 """Locks of single rows, which a transaction of the project may hold for long. Only PostgreSQL has them."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ..core.job import ClaimKey, HeldJob
 
@@ -32,3 +32,9 @@ class RowLocks:
 
     def lock_queue(self, queue_name: str) -> None:
         """Where several write at once: let no other transaction that calls this go on before this one ends."""
+
+    def lock_families(self, job_ids: Collection[str]) -> None:
+        """Lock the unfinished children of jobs, and theirs, and then the jobs: the youngest generation first.
+
+        Who settles a child locks its row, and then that of its parent, so whoever changes both does so as well.
+        """

@@ -11,7 +11,7 @@ from ..core.names import MOVES
 from ..engines import engine_for
 from ..fields import StoredText
 from ..models import Job
-from ..queue.doorbell import name_of, wake_workers
+from ..queue.doorbell import wake_workers
 from .rows import Refusals, Tables, put, put_back
 
 OUTBOX, INBOX = f"{MOVES}out", f"{MOVES}in"
@@ -38,15 +38,14 @@ class Channel:
 
     def open(self) -> None:
         """Find the way of an earlier run, or make a new one; raise MoveRefused if there can be none."""
-        same = f"{self.source!r} and {self.target!r} are the same database: there is nothing to move."
-        if name_of(self.source) == name_of(self.target):
-            raise MoveRefused(same)
         self._refuse_way_back()
         if not self._found():
             self._create(self.target, INBOX)  # first: an outbox without an inbox is of another target
             if _boxes(self.source, INBOX).filter(pk=self.id).exists():
                 _boxes(self.target, INBOX).filter(pk=self.id)._raw_delete(self.target)
-                raise MoveRefused(same)
+                raise MoveRefused(
+                    f"{self.source!r} and {self.target!r} are the same database: there is nothing to move."
+                )
             self._create(self.source, OUTBOX)
 
     def _refuse_way_back(self) -> None:
@@ -58,7 +57,7 @@ class Channel:
                 )
 
     def _found(self) -> bool:
-        for job_id, rows in list(_boxes(self.source, OUTBOX).values_list("pk", "attempts")):
+        for job_id, rows in list(_boxes(self.source, OUTBOX).order_by("-attempts").values_list("pk", "attempts")):
             arrived = _boxes(self.target, INBOX).filter(pk=job_id).values_list("claims", flat=True).first()
             if arrived is not None:
                 self.id = job_id

@@ -3,10 +3,12 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.db import connections
+from django.test.utils import CaptureQueriesContext
 
 from django_vtqueue import LeaseLost, Queue
 from django_vtqueue.core import history
-from django_vtqueue.engines import engine_for
+from django_vtqueue.engines import engine_for, portable
 from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.queue.dead_letters import requeue
 from tests.waiting import wait_until
@@ -84,3 +86,18 @@ def test_purge(queue: Queue) -> None:
     assert (len(queue), queue.purge(), len(queue)) == (3, 2, 1)
     assert held is not None
     held.ack()
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_a_bulk_is_stored_in_parts(queue: Queue, alias: str, monkeypatch: pytest.MonkeyPatch, keyed: bool) -> None:
+    """No statement is given more payloads, or longer ones, than a database takes; the bulk is all or none as before."""
+    monkeypatch.setattr(portable, "SLICE", 3)
+    monkeypatch.setattr(portable, "MOST_CHARACTERS", 20)
+    payloads = ["x" * length for length in (30, 1, 2, 3, 4, 12, 40, 1)]
+    keys = [*"abcdefga"] if keyed else None
+    with CaptureQueriesContext(connections[alias]) as captured:
+        ids = queue.publish_many(payloads, unique_key=keys)
+    inserts = [query["sql"] for query in captured if "INSERT INTO" in query["sql"]]
+    assert len(inserts) == 5, inserts
+    assert [job.payload for job in queue.claim_many(9)] == payloads[: 7 + (not keyed)]
+    assert (ids[7] == ids[0]) is keyed

@@ -25,7 +25,7 @@ from django.db import connections, transaction
 from django.db.backends.signals import connection_created
 from pytest_django import Settings
 
-from django_vtqueue import Lease, Queue
+from django_vtqueue import Lease, Queue, control
 from django_vtqueue.conf import parse
 from django_vtqueue.core import clock, history
 from django_vtqueue.core.clock import LAST, LAST_INSTANT, SECOND, from_instant
@@ -257,6 +257,25 @@ def test_bulks_of_the_same_keys_in_opposite_orders(postgresql_database: str) -> 
             at_once(pool, *(partial(publish_all, keys, kind) for keys in CROSSING))
             known = dict(Job.objects.using(postgresql_database).values_list("unique_key", "pk"))
             assert [got[keys[0]] for keys in CROSSING] == [[known[key] for key in keys] for keys in CROSSING]
+
+
+def test_a_parent_that_is_cancelled_while_its_children_end(engine: Engine) -> None:
+    """They wait for each other, and are not refused as a deadlock: all children end, or are asked to stop."""
+
+    def end_all(children: list[HeldJob]) -> None:
+        for child in children:
+            end(engine, child)
+
+    with threads(3) as pool:
+        for _ in range(max(RACES // 10, 10)):
+            Job.objects.using(engine.alias).all().delete()
+            [parent] = publish(engine, 1)
+            publish(engine, 60, parent_id=parent)
+            _, *children = claim(engine, Limits(parse({})), "w", 61)
+            ends = [partial(end_all, some) for some in (children[:30], children[30:])]
+            at_once(pool, *ends, partial(control.cancel, [parent], using=engine.alias))
+            assert Job.objects.using(engine.alias).filter(state="SUCCESSFUL").count() == 60
+            assert Job.objects.using(engine.alias).get(pk=parent).cancelled_at
 
 
 def test_requeues_of_the_same_keys_in_opposite_orders(engine: Engine) -> None:

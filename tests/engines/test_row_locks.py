@@ -5,16 +5,20 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 from django.db import OperationalError, connections
 
 from django_vtqueue.conf import parse
 from django_vtqueue.engines import Engine, Trouble, new_engine
+from django_vtqueue.models import Job
 from django_vtqueue.queue.limits import Limits
 from tests.fake_clock import at
 
-from ..waiting import PATIENCE
+from ..waiting import PATIENCE, wait_until
+from .projects import ServerProject, enqueue
 from .test_postgresql import claim, publish
 
 ROW = "SELECT 1 FROM vtqueue_job WHERE id = %s FOR UPDATE"
@@ -99,3 +103,31 @@ def test_a_renewal_stands_in_the_line(engine: Engine) -> None:
     found = engine.find(job.id)
     assert found
     assert found.visible_at == at(70)
+
+
+HOLD = """
+import time
+from pathlib import Path
+from django_vtqueue import task
+
+@task
+def hold():
+    Path("runs").touch()
+    while not Path("go").exists():
+        time.sleep(0.01)
+"""
+
+
+def test_a_statement_timeout_is_waited_out(tmp_path: Path, migrated: dict[str, Any], engine: Engine) -> None:
+    """A success is stored when the lock of its row is gone, though the project's statement_timeout is over before."""
+    project = ServerProject(tmp_path, {**migrated, "OPTIONS": {"options": "-c statement_timeout=200"}}, tasks=HOLD)
+    enqueue(engine.alias, task="shop.tasks.hold")
+    job = Job.objects.using(engine.alias).get()
+    with project.started("-m", "django", "vtworker") as worker:
+        wait_until(lambda: (tmp_path / "runs").exists() or worker.ended())
+        with locked(engine, job.id.hex):
+            (tmp_path / "go").touch()
+            wait_until(lambda: "waiting" in worker.log or "lost  " in worker.log or worker.ended())
+        wait_until(lambda: "ok  " in worker.log or "lost  " in worker.log or worker.ended())
+    job.refresh_from_db()
+    assert (job.state, job.claims, job.attempts, job.history) == ("SUCCESSFUL", 1, 1, []), worker.log

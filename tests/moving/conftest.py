@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import pytest
+from django.core.management import call_command
 from django.db import connections, models
 from pytest_django import DjangoDbBlocker
 
@@ -16,7 +17,8 @@ from ..conftest import empty_tables, reached
 
 SOURCE, TARGET = "source", "target"
 MODELS = (Job, DeadLetter, QueueState, Requeue, Schedule, Rate, Throughput, HourlyThroughput)
-PAIRS = [("sqlite", "sqlite"), ("sqlite", "postgresql"), ("postgresql", "sqlite")]
+PAIRS = [("sqlite", "sqlite"), ("sqlite", "postgresql"), ("postgresql", "sqlite"), ("postgresql", "schema")]
+FIXTURES = {"postgresql": "migrated", "schema": "schema"}
 
 Rows = dict[str, list[dict[str, Any]]]
 
@@ -32,6 +34,17 @@ class Pair(NamedTuple):
         return Pair(self.target, self.source)
 
 
+@pytest.fixture(scope="session")
+def schema(migrated: dict[str, Any], django_db_blocker: DjangoDbBlocker) -> dict[str, Any]:
+    """Return the settings of another schema of the database of ``migrated``, with all tables."""
+    database = {**migrated, "OPTIONS": {**migrated["OPTIONS"], "options": "-c search_path=other"}}
+    with django_db_blocker.unblock(), reached(database) as alias:
+        with connections[alias].cursor() as cursor:
+            cursor.execute("CREATE SCHEMA other")
+        call_command("migrate", database=alias, run_syncdb=True, verbosity=0)
+    return database
+
+
 @pytest.fixture(params=PAIRS, ids="-to-".join)
 def pair(
     request: pytest.FixtureRequest, empty_file: Path, tmp_path: Path, django_db_blocker: DjangoDbBlocker
@@ -42,10 +55,10 @@ def pair(
     for name, kind in zip((SOURCE, TARGET), kinds, strict=True):
         path = tmp_path / f"{name}.sqlite3"
         shutil.copy(empty_file, path)
-        given.append({"NAME": str(path)} if kind == "sqlite" else request.getfixturevalue("migrated"))
+        given.append({"NAME": str(path)} if kind == "sqlite" else request.getfixturevalue(FIXTURES[kind]))
     with django_db_blocker.unblock(), reached(given[0], SOURCE), reached(given[1], TARGET):
         for name, kind in zip((SOURCE, TARGET), kinds, strict=True):
-            if kind == "postgresql":
+            if kind != "sqlite":
                 empty_tables(name)
         yield Pair(SOURCE, TARGET)
 

@@ -9,7 +9,7 @@ from django.db import connections
 
 from django_vtqueue.engines import engine_for
 from django_vtqueue.models import Job
-from django_vtqueue.moving.channel import Channel, MoveRefused, Overtaken
+from django_vtqueue.moving.channel import INBOX, OUTBOX, Channel, MoveRefused, Overtaken
 from django_vtqueue.moving.move import Move
 from django_vtqueue.moving.parts import Parts
 
@@ -100,6 +100,19 @@ def test_two_runs_at_once(pair: Pair) -> None:
     assert not Job.objects.using(pair.target).exists()
     with pytest.raises(MoveRefused, match="Another run of this move has ended"):
         first.deliver(lambda rows: None)
+
+
+def test_two_runs_that_have_begun_at_once(pair: Pair) -> None:
+    """Each has found no way, and made one of its own: the next run goes on with the one on which a batch is."""
+    idle, cut_off = Channel(*pair), Channel(*pair)
+    for channel in (idle, cut_off):
+        channel._create(pair.target, INBOX)
+        channel._create(pair.source, OUTBOX)
+    row = job(pair.source)
+    with engine_for(pair.source).atomic():
+        cut_off.load(Parts(*pair).take_jobs(None).tables)
+    Move(*pair).go()
+    assert jobs(pair.target) == [str(row.pk)]
 
 
 def test_a_source_that_is_a_backup(pair: Pair) -> None:

@@ -246,6 +246,15 @@ def test_any_queue(settings: Settings) -> None:
     assert stored(result).queue_name == "any"
 
 
+@pytest.mark.parametrize("name", ["", "n" * 256, "a\0b"])
+def test_no_name_of_a_queue(settings: Settings, name: str) -> None:
+    """Nor can a task be in a queue that no ``Queue`` can be: SQLite would store it, and not find it beside a pause."""
+    use(settings, QUEUES=[])
+    for attempt in (lambda: task(queue_name=name)(add.func), lambda: add.using(queue_name=name)):
+        with pytest.raises(InvalidTask, match="A queue's name is a text of 1 to 255 characters without NUL, not '"):
+            attempt()
+
+
 @pytest.mark.parametrize("priority", [-101, 101, 1.5, 1e9, "high"])
 def test_wrong_priority(priority: Any) -> None:
     """A priority is a whole number from -100 to 100."""

@@ -40,6 +40,7 @@ WHEN_CUT_OFF = {
 TROUBLES = {
     "40": Trouble.BUSY,  # a deadlock, or what REPEATABLE READ refuses
     "55P03": Trouble.BUSY,  # lock_timeout
+    "57014": Trouble.BUSY,  # statement_timeout, which a lock may take; or people have it cancelled
     "53100": Trouble.DISK,
     "53": Trouble.GONE,  # no connection, no memory, or no room for a lock is free
     "25006": Trouble.DISK,  # read-only
@@ -52,6 +53,7 @@ TROUBLES = {
     "08": Trouble.GONE,
     "57P": Trouble.GONE,  # the server stops, or starts
     "25P03": Trouble.GONE,  # idle_in_transaction_session_timeout
+    "25P04": Trouble.GONE,  # transaction_timeout
     "3D000": Trouble.GONE,
 }
 

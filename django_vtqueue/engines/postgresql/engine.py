@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 from django.db.models import UUIDField
@@ -13,7 +14,7 @@ from ...core.clock import SECOND
 from ...core.ids import first_id
 from ...core.job import ClaimKey, Handle, HeldJob, NewJobs, Progress, StoredJob
 from ..base import Engine, Trouble
-from ..portable import SLICE
+from ..portable import parts
 from . import clock_steps
 from . import statements as sql
 from .due import PostgreSQLClaiming
@@ -62,8 +63,8 @@ class PostgreSQLEngine(
             self._run(sql.INSERT, values)
         else:
             with self.transaction():
-                for start in range(0, len(new.jobs), SLICE):
-                    ids, payloads = zip(*new.jobs[start : start + SLICE], strict=True)
+                for _, some in parts(new.jobs, itemgetter(1)):
+                    ids, payloads = zip(*some, strict=True)
                     values |= {"ids": uuids(ids), "payloads": f"[{','.join(payloads)}]"}
                     self._run(sql.INSERT_MANY, values)
         return not self.connection.in_atomic_block
@@ -81,8 +82,7 @@ class PostgreSQLEngine(
             return {}
         duplicates = {}
         with self.transaction():
-            for start in range(0, len(rows), SLICE):
-                some = places[start : start + SLICE]
+            for _, some in parts(places, lambda index: str(rows[index]["payload"])):
                 once = _once_each([rows[index] for index in some], new.replace)
                 given = {"jobs": json.dumps(once, ensure_ascii=False), **values}
                 of_key = {key: (job_id, path) for job_id, key, path in self._rows(sql.TO_KEY, given)}

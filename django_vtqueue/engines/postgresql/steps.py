@@ -24,6 +24,17 @@ HOLDS = f"""job.id = %(id)s AND job.claims = %(claims)s AND job.worker_id = %(wo
 STEPS = f"SELECT job.steps FROM vtqueue_job AS job WHERE {HOLDS}"
 LOCK_ROWS = "SELECT 1 FROM vtqueue_job WHERE id = ANY(%(ids)s::uuid[]) ORDER BY id FOR UPDATE"
 
+# A hundred generations at the most, whatever was written into rows by hand.
+LOCK_FAMILIES = """
+WITH RECURSIVE family(id, depth) AS (
+    SELECT id, 0 FROM unnest(%(ids)s::uuid[]) AS id
+    UNION ALL
+    SELECT child.id, family.depth + 1 FROM family JOIN vtqueue_job AS child ON child.parent_id = family.id
+    WHERE child.finished_at IS NULL AND family.depth < 100
+)
+SELECT 1 FROM family JOIN vtqueue_job AS job ON job.id = family.id
+ORDER BY family.depth DESC, job.id FOR UPDATE OF job"""
+
 EVENTS = """(CASE json_typeof(job.steps::json -> 'events') WHEN 'array' THEN job.steps::json -> 'events'
     ELSE '[]'::json END)"""
 
@@ -130,6 +141,9 @@ class PostgreSQLSteps(PostgreSQLConnection, DurableSteps):
 
     def waits(self) -> RawSQL:
         return RawSQL(WAITS, (), TextField())
+
+    def lock_families(self, job_ids: Collection[str]) -> None:
+        self._rows(LOCK_FAMILIES, {"ids": sorted(job_ids)})
 
     def wake_parents(self, job_ids: Collection[str], now: int) -> None:
         with self.transaction():

@@ -6,6 +6,7 @@ Python's global lock; beside threads that compute it takes long to get that back
 
 import json
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 from django.db.models import BigIntegerField
@@ -16,7 +17,7 @@ from ...core.clock import SECOND
 from ...core.ids import first_id
 from ...core.job import ClaimKey, Handle, HeldJob, NewJobs, Progress, StoredJob
 from ..base import Engine
-from ..portable import SLICE
+from ..portable import parts
 from . import clock_steps
 from . import statements as sql
 from .connection import all_rows
@@ -75,8 +76,8 @@ class SQLiteEngine(SQLiteClaiming, SQLiteSettling, SQLiteOverflow, SQLiteLimits,
         else:
             values["start_by"] = new.start_by
             with self._transaction(connection, always):
-                for start in range(0, len(new.jobs), SLICE):
-                    self._run(sql.INSERT_MANY, {"jobs": json.dumps(dict(new.jobs[start : start + SLICE])), **values})
+                for _, some in parts(new.jobs, itemgetter(1)):
+                    self._run(sql.INSERT_MANY, {"jobs": json.dumps(dict(some)), **values})
         return not connection.in_atomic_block
 
     def insert_with_keys(self, new: NewJobs) -> dict[int, tuple[str, str]]:
@@ -100,8 +101,7 @@ class SQLiteEngine(SQLiteClaiming, SQLiteSettling, SQLiteOverflow, SQLiteLimits,
         rows: list[Any] = [(job_id, *each, payload) for (job_id, payload), *each in zip(new.jobs, *keys, strict=True)]
         duplicates = {}
         with self._transaction(self._connected(), always):
-            for start in range(0, len(rows), SLICE):
-                some = rows[start : start + SLICE]
+            for start, some in parts(rows, itemgetter(-1)):
                 given = {"jobs": json.dumps(some), **values}
                 returned = self._change(self._connected(), sql.INSERT_MANY_WITH_OPTIONS, given, all_rows)
                 of_key = {key: (job_id, task_path) for job_id, key, task_path in returned}
