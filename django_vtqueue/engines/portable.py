@@ -23,7 +23,8 @@ def parts(items: Sequence[T], payload_of: Callable[[T], str]) -> Iterator[tuple[
         if index > start and (index - start == SLICE or characters > MOST_CHARACTERS):
             yield start, items[start:index]
             start, characters = index, size
-    yield start, items[start:]
+    if items:
+        yield start, items[start:]
 
 
 class Portable:
