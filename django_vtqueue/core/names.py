@@ -1,6 +1,8 @@
 """The names of queues. Those of reserved queues are the library's own: leaders and time slots are their rows."""
 
-from .failures import shown
+from typing import Any
+
+from .failures import shown, storable
 
 LONGEST_NAME = 255
 HELD = LEASE, SLOTS = ("lease:", "slots:")  # their rows are held by instances
@@ -25,6 +27,16 @@ def refusal(queue_name: str) -> str:
 def reserved_name(prefix: str, name: str) -> str:
     """Return the reserved queue of a lease or a cycle; raise ValueError if none can be called ``name``."""
     longest = LONGEST_NAME - len(prefix)
-    if not isinstance(name, str) or not 0 < len(name) <= longest or "\0" in name:
-        raise ValueError(f"The name is a text of 1 to {longest} characters without NUL, not {shown(name)}.")
+    if not is_name(name, longest):
+        raise ValueError(f"The name is a text of {name_rule(longest)}, not {shown(name)}.")
     return prefix + name
+
+
+def is_name(name: Any, longest: int = LONGEST_NAME) -> bool:
+    """Return whether every database stores this as a name."""
+    return isinstance(name, str) and 0 < len(name) <= longest and storable(name) == name
+
+
+def name_rule(longest: int = LONGEST_NAME) -> str:
+    """Return what ``is_name`` allows, for an error."""
+    return f"1 to {longest} characters, without NUL and half a surrogate pair"

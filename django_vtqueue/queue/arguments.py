@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from ..core import clock
 from ..core.humanize import time_of
-from ..core.names import LONGEST_NAME, is_reserved, refusal
+from ..core.names import is_name, is_reserved, name_rule, refusal
 
 MIN_PRIORITY, MAX_PRIORITY = -100, 100
 
@@ -60,8 +60,8 @@ def instant_of(given: datetime | timedelta | float, now: int, name: str) -> int:
 
 def checked_queue_name(name: str) -> str:
     """Return ``name``; raise ValueError if no queue of a user can be called so."""
-    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or "\0" in name:  # SQLite reads JSON up to a NUL
-        raise ValueError(f"A queue's name is a text of 1 to {LONGEST_NAME} characters without NUL, not {name!r}.")
+    if not is_name(name):
+        raise ValueError(f"A queue's name is a text of {name_rule()}, not {name!r}.")
     if is_reserved(name):
         raise ValueError(refusal(name))
     return name

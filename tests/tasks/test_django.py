@@ -246,12 +246,12 @@ def test_any_queue(settings: Settings) -> None:
     assert stored(result).queue_name == "any"
 
 
-@pytest.mark.parametrize("name", ["", "n" * 256, "a\0b"])
+@pytest.mark.parametrize("name", ["", "n" * 256, "a\0b", "\ud800"])
 def test_no_name_of_a_queue(settings: Settings, name: str) -> None:
     """Nor can a task be in a queue that no ``Queue`` can be: SQLite would store it, and not find it beside a pause."""
     use(settings, QUEUES=[])
     for attempt in (lambda: task(queue_name=name)(add.func), lambda: add.using(queue_name=name)):
-        with pytest.raises(InvalidTask, match="A queue's name is a text of 1 to 255 characters without NUL, not '"):
+        with pytest.raises(InvalidTask, match=r"A queue's name is a text of 1 to 255 characters, without NUL .* not '"):
             attempt()
 
 
