@@ -207,6 +207,20 @@ def test_tables_that_come_later(database: Database, start: Start, start_worker: 
     assert refused(worker)
 
 
+def test_a_database_that_comes_later(database: Database, start_worker: Start, tmp_path: Path) -> None:
+    """One that cannot be asked at the start, as its disk is not mounted yet, is asked before a worker begins."""
+    database.enqueue(tasks.add, 1, 2)
+    database.write(MOVE, *ELSEWHERE)
+    folder = tmp_path / "mounted later"
+    worker = start_worker(ready=False, VTQUEUE_TEST_DB=str(folder / "db.sqlite3"), **DEBUG)
+    worker.wait_for("unable to open database file")
+    assert "Traceback" not in worker.log
+    folder.mkdir()
+    back_up(database.path, folder / "new")
+    (folder / "new").rename(folder / "db.sqlite3")
+    assert refused(worker)
+
+
 def test_a_worker_in_your_own_process(copied: Database, settings: Settings) -> None:
     """``call_command`` obeys as well, also inside a transaction, where it runs the jobs in the caller's thread."""
     job_id = copied.enqueue(tasks.add, 1, 2)

@@ -7,6 +7,7 @@ import sys
 import time
 from argparse import ArgumentParser
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from typing import Any
 
 from django.conf import settings
@@ -89,8 +90,9 @@ class Command(BaseCommand):
             import_task_modules(backend.settings.task_modules)
             refuse_errors(backend)  # once more: now its tasks are known
             refuse_file(backend.database)
-            if not worker_options.adopt:
-                refuse_copy(backend)
+            with suppress(Error):  # a database that does not answer is waited for, and asked then
+                if not worker_options.adopt:
+                    refuse_copy(backend)
             if reload and owns_process:
                 sys.exit(run_with_reload())
             if engine_for(backend.database).private():
