@@ -98,7 +98,7 @@ class Faults:
         self._stopped: list[tuple[float, list[int], Fault]] = []  # which processes go on when
         self._paused: tuple[float, Fault] | None = None
         self._locks: list[threading.Thread] = []
-        self._told: set[int] = set()  # which were told to stop
+        self.told: set[int] = set()  # which were told to stop before the end
         self.happened: list[Fault] = []
         self.ended: list[Running] = []
         self.stayed: list[Running] = []  # which did not leave when told to
@@ -233,14 +233,14 @@ class Faults:
 
     def _term(self, step: Step) -> None:
         """Stop a worker in good order; one that was told before would take it for "at once"."""
-        if chosen := pick([worker for worker in ready(self.others) if worker.pid not in self._told], step.choice):
-            self._told.add(chosen.pid)
+        if chosen := pick([worker for worker in ready(self.others) if worker.pid not in self.told], step.choice):
+            self.told.add(chosen.pid)
             self._note(TERM, family(chosen))
             chosen.signal(signal.SIGTERM)
 
     def _term_twice(self, step: Step) -> None:
         if chosen := pick(ready(self.others), step.choice):
-            self._told.add(chosen.pid)
+            self.told.add(chosen.pid)
             self._note(TERM_TWICE, family(chosen))
             chosen.signal(signal.SIGTERM)
             time.sleep(0.05)

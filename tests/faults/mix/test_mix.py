@@ -7,6 +7,7 @@ import re
 import signal
 import time
 from collections import Counter
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
@@ -151,9 +152,10 @@ def chosen_seed() -> int:
     return int(SEED) if SEED else random.SystemRandom().randrange(1_000_000) if MINUTES else FIXED
 
 
-def ended_well(worker: Running) -> bool:
+def ended_well(worker: Running, told: Collection[int]) -> bool:
+    """Return whether it ended as it may; ``told``: who was told to stop. Told again, one is gone in 8 s in any case."""
     code = worker.process.returncode
-    return code in ENDED_WELL or (code == 1 and GAVE_BACK in worker.log)
+    return code in ENDED_WELL or (code == 1 and (GAVE_BACK in worker.log or worker.pid in told))
 
 
 @pytest.mark.timeout(60 * MINUTES + 600)
@@ -201,7 +203,7 @@ def test_every_promise_holds(
     print(vitals)
     vitals.check()
     assert not found, f"VTQUEUE_SEED={seed} breaks: {'; '.join(found)}"
-    assert [worker.log[-2000:] for worker in faults.ended if not ended_well(worker)] == []
+    assert [worker.log[-2000:] for worker in faults.ended if not ended_well(worker, faults.told)] == []
     assert [worker.log for worker in faults.ended if any(mistake in worker.log for mistake in MISTAKES)] == []
     if MINUTES:  # in seconds a busy machine may do too little for it
         assert_met(happened)
