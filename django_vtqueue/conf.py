@@ -49,8 +49,13 @@ def duration(value: Any) -> float:
 
 
 def positive_duration(value: Any) -> float:
-    if (seconds := duration(value)) < 0.001:
-        raise Invalid("a number of seconds above 0, or a timedelta")
+    allowed = "a number of seconds above 0, or a timedelta"
+    try:
+        seconds = duration(value)
+    except Invalid:
+        raise Invalid(allowed) from None
+    if seconds < 0.001:
+        raise Invalid(allowed)
     return seconds
 
 
