@@ -39,7 +39,7 @@ from ...worker.shutdown import exit_at_once
 from ...worker.stop_signals import StopSignals
 from ...worker.supervisor import Supervisor
 from ...worker.unread_records import without_unread_records
-from ..arguments import add_backend, backend_of, option_of, positive, refuse_copy, refuse_errors, refuse_file
+from ..arguments import add_backend, backend_of, option_of, positive, refuse_copy, refuse_errors, refuse_file, seconds
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -251,10 +251,3 @@ def description(backend: VTQueueBackend, options: WorkerOptions) -> str:
     if options.processes > 1:
         threads = f"{options.processes} processes of {threads}"
     return f"queues {queues}; {threads}; {engine_for(backend.database).describe()}"
-
-
-def seconds(text: str) -> float:
-    """Return a number of seconds from 0 on, for argparse."""
-    if not 0 <= (number := float(text)) < 1e9:
-        raise ValueError
-    return number
