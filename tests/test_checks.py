@@ -446,10 +446,14 @@ def test_a_transaction_across_databases(jobs: Open, settings: Settings, monkeypa
             {"QUEUES": "emails"},
             "TASKS['default']: QUEUES is 'emails', but must be a list of texts; [] allows any queue.",
         ),
+        ({"QUEUES": None}, "TASKS['default']: QUEUES is None, but must be a list of texts; [] allows any queue."),
+        ({"QUEUES": [[]]}, "TASKS['default']: QUEUES is [[]], but must be a list of texts; [] allows any queue."),
+        ({"OPTIONS": 5}, "TASKS['default']['OPTIONS'] is 5, but must be {option: value}."),
+        ({"OPTIONS": [{}]}, "TASKS['default']['OPTIONS'] is [{}], but must be {option: value}."),
     ],
 )
 def test_an_entry_has_three_keys(settings: Settings, given: dict[str, Any], expected: str) -> None:
-    """What stands beside OPTIONS, and QUEUES that are a text, are errors (E002) that say what was meant."""
+    """What stands beside OPTIONS, and what is no list or no dictionary, are errors (E002) that say what was meant."""
     [message] = errors(settings, default={**entry(), **given})
     assert (message.id, message.msg) == ("vtqueue.E002", expected)
 
