@@ -476,6 +476,14 @@ def test_missing_handler(settings: Settings) -> None:
     assert "the handler 'tests.test_checks.nothing' of queue 'bad' cannot be imported" in message.msg
 
 
+@pytest.mark.parametrize("name", ["tests.nothing", "nothing.at.all", "", ".tasks"])
+def test_missing_task_module(settings: Settings, name: str) -> None:
+    """A module of task_modules that does not exist is an error (E014), and not the traceback of a worker."""
+    [message] = errors(settings, default=entry(task_modules=["tests.project.tasks", "tests.test_checks", name]))
+    assert message.id == "vtqueue.E014"
+    assert message.msg == f"TASKS['default']: there is no module {name!r}, which is in task_modules."
+
+
 def test_unknown_database(settings: Settings) -> None:
     """A database alias that does not exist is an error that names those that do (E003)."""
     [message] = errors(settings, default=entry(database="joobs"))
