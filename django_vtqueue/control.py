@@ -33,10 +33,11 @@ from .queue.workers import QUIET, STOP, WORK, undead
 def run_now(job_ids: Named, using: str | None = None) -> list[UUID]:
     """Make jobs that wait for a later time, or for a retry, due at once, and wake the workers.
 
-    ``job_ids``: an id, its last 8 digits or more, a job, the result of a task, or several of them; ``using``: a database
-    alias (default: the one of your settings). Many are changed a few at a time, each few in a transaction of their own if there is none
-    around all. A limit is not broken: what is parked is judged again, and a job that a rate has moved keeps its moment.
-    Returns the ids of those that were changed; one that is due already, moved by a rate, held by a worker, done or
+    ``job_ids``: an id, its last 8 digits or more, a job, the result of a task, or several of them; ``using``: a
+    database alias (default: the one of your settings). Many are changed a few at a time, each few in a transaction of
+    their own if there is none around all. A limit is not broken: what is parked is judged again, and a job that a rate
+    has moved keeps its moment. Returns the ids of those that were changed; one that is due already, moved by a rate,
+    held by a worker, done or
     unknown is left out. Raises ValueError for what is no id, or the end of several.
     """
     database = database_for(using)

@@ -55,7 +55,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
         add_backend(parser)
-        add("--queues", metavar="A,B", help="only these queues, also with weights: emails:3,default:1")
+        add("--queues", metavar="A,B", help="only these queues (default: all), also with weights: emails:3,default:1")
         add("--threads", type=positive, metavar="N", help="jobs at a time (default: OPTIONS['threads'], or 4)")
         add(
             "--processes",
@@ -74,7 +74,12 @@ class Command(BaseCommand):
         add("--max-jobs-per-process", type=positive, metavar="N", help="replace a child process after so many jobs")
         add("--max-memory", type=positive, metavar="MB", help="replace a child process that has grown to this size")
         add("--max-jobs", type=positive, metavar="N", help="exit after so many jobs")
-        add("--shutdown-timeout", type=seconds, metavar="S", help="after a signal, give back what still runs then")
+        add(
+            "--shutdown-timeout",
+            type=seconds,
+            metavar="S",
+            help="after a signal: give back what still runs after S seconds (default: wait for its end)",
+        )
         add("--adopt", action="store_true", help="with DEBUG: run the jobs that a copied database brought along")
         add("--reload", action="store_true", default=None, help="start anew when code changes (default with DEBUG)")
         add("--no-reload", action="store_false", dest="reload")
