@@ -12,7 +12,7 @@ from django.core.checks import CheckMessage
 from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
 
-from .conf import Options, Policy, parse
+from .conf import Invalid, Options, Policy, parse, texts
 from .core import clock
 from .core.encoding import dumps, normalize
 from .core.ids import dashed, new_ids, parse_id
@@ -97,9 +97,11 @@ class VTQueueBackend(BaseTaskBackend):
     vtqueue_backend = True
 
     def __init__(self, alias: str, params: dict[str, Any]) -> None:
-        super().__init__(alias, params)
-        if isinstance(params.get("QUEUES"), str):
-            self.queues = set()  # not its letters; that it must be a list is said by ``check``, and by each enqueue
+        try:
+            texts(params.get("QUEUES", []))
+            super().__init__(alias, params)
+        except Invalid:  # said by ``check``, and by each enqueue; the queues are not the letters of a text
+            super().__init__(alias, {**params, "QUEUES": []})
         self._params = params
         self._validated: set[tuple[Any, ...]] = set()
 

@@ -40,18 +40,16 @@ def or_none(check: Check) -> Check:
     return lambda value: None if value is None else check(value)
 
 
-def duration(value: Any) -> float:
+def duration(value: Any, least: float = 0) -> float:
     if isinstance(value, timedelta):
         value = value.total_seconds()
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < LONGEST:
-        raise Invalid("a number of seconds (0 or more) or a timedelta")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < LONGEST:
+        raise Invalid(f"a number of seconds {'above 0, or' if least else '(0 or more) or'} a timedelta")
     return float(value)
 
 
 def positive_duration(value: Any) -> float:
-    if (seconds := duration(value)) < 0.001:
-        raise Invalid("a number of seconds above 0, or a timedelta")
-    return seconds
+    return duration(value, least=0.001)
 
 
 def flag(value: Any) -> bool:
@@ -259,10 +257,12 @@ def _checked(given: Mapping[str, Any], known: Mapping[str, Check], where: str, w
 
 def parse(params: Mapping[str, Any], alias: str = "default") -> Options:
     """Return one entry of ``TASKS`` as Options; raise ValueError that lists all that is wrong with it."""
-    given = dict(params.get("OPTIONS") or {})
-    per_queue = given.pop("queue_options", {})
     where = f"TASKS[{alias!r}]['OPTIONS']"
     wrong = misplaced(params, alias)
+    if not isinstance(given := params.get("OPTIONS") or {}, Mapping):
+        wrong.append(f"{where} is {given!r}, but must be {{option: value}}.")
+        given = {}
+    per_queue = (given := dict(given)).pop("queue_options", {})
     try:
         queues = texts(params.get("QUEUES", ["default"]))
     except Invalid as allowed:

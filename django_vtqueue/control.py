@@ -33,10 +33,11 @@ from .queue.workers import QUIET, STOP, WORK, undead
 def run_now(job_ids: Named, using: str | None = None) -> list[UUID]:
     """Make jobs that wait for a later time, or for a retry, due at once, and wake the workers.
 
-    ``job_ids``: an id, its last 8 digits or more, a job, or several of them; ``using``: a database alias (default: the
-    one of your settings). Many are changed a few at a time, each few in a transaction of their own if there is none
-    around all. A limit is not broken: what is parked is judged again, and a job that a rate has moved keeps its moment.
-    Returns the ids of those that were changed; one that is due already, moved by a rate, held by a worker, done or
+    ``job_ids``: an id, its last 8 digits or more, a job, the result of a task, or several of them; ``using``: a
+    database alias (default: the one of your settings). Many are changed a few at a time, each few in a transaction of
+    their own if there is none around all. A limit is not broken: what is parked is judged again, and a job that a rate
+    has moved keeps its moment. Returns the ids of those that were changed; one that is due already, moved by a rate,
+    held by a worker, done or
     unknown is left out. Raises ValueError for what is no id, or the end of several.
     """
     database = database_for(using)
@@ -197,17 +198,17 @@ def _change_steps(
     return False
 
 
-def ask(worker_ids: Iterable[str], to: str, using: str | None = None) -> list[str]:
+def ask(worker_ids: str | Iterable[str], to: str, using: str | None = None) -> list[str]:
     """Ask workers to be ``"quiet"`` (finish what runs, claim nothing), to work again (``""``), or to ``"stop"``.
 
     They obey within a second; a stop is as graceful as after SIGTERM, and cannot be taken back: one that was asked to
-    stop does, whatever it is asked later. Returns the ids of those that were asked; workers that are gone are left out.
-    See run_now for ``using``.
+    stop does, whatever it is asked later. ``worker_ids``: one or several; see run_now for ``using``. Returns the ids of
+    those that were asked; workers that are gone are left out.
     """
     if to not in (QUIET, STOP, WORK):
         raise ValueError(f'A worker can be asked to be "quiet", to "stop", or ("") to work again; not {to!r}.')
     database = database_for(using)
-    ids = list(worker_ids)
+    ids = [worker_ids] if isinstance(worker_ids, str) else list(worker_ids)
     workers = undead(database).filter(pk__in=ids)
     engine = engine_for(database)
     with engine.atomic():

@@ -446,10 +446,14 @@ def test_a_transaction_across_databases(jobs: Open, settings: Settings, monkeypa
             {"QUEUES": "emails"},
             "TASKS['default']: QUEUES is 'emails', but must be a list of texts; [] allows any queue.",
         ),
+        ({"QUEUES": None}, "TASKS['default']: QUEUES is None, but must be a list of texts; [] allows any queue."),
+        ({"QUEUES": [[]]}, "TASKS['default']: QUEUES is [[]], but must be a list of texts; [] allows any queue."),
+        ({"OPTIONS": 5}, "TASKS['default']['OPTIONS'] is 5, but must be {option: value}."),
+        ({"OPTIONS": [{}]}, "TASKS['default']['OPTIONS'] is [{}], but must be {option: value}."),
     ],
 )
 def test_an_entry_has_three_keys(settings: Settings, given: dict[str, Any], expected: str) -> None:
-    """What stands beside OPTIONS, and QUEUES that are a text, are errors (E002) that say what was meant."""
+    """What stands beside OPTIONS, and what is no list or no dictionary, are errors (E002) that say what was meant."""
     [message] = errors(settings, default={**entry(), **given})
     assert (message.id, message.msg) == ("vtqueue.E002", expected)
 
@@ -470,6 +474,14 @@ def test_missing_handler(settings: Settings) -> None:
     [message] = errors(settings, default=entry([], queue_options=handlers))
     assert message.id == "vtqueue.E007"
     assert "the handler 'tests.test_checks.nothing' of queue 'bad' cannot be imported" in message.msg
+
+
+@pytest.mark.parametrize("name", ["tests.nothing", "nothing.at.all", "", ".tasks"])
+def test_missing_task_module(settings: Settings, name: str) -> None:
+    """A module of task_modules that does not exist is an error (E014), and not the traceback of a worker."""
+    [message] = errors(settings, default=entry(task_modules=["tests.project.tasks", "tests.test_checks", name]))
+    assert message.id == "vtqueue.E014"
+    assert message.msg == f"TASKS['default']: there is no module {name!r}, which is in task_modules."
 
 
 def test_unknown_database(settings: Settings) -> None:

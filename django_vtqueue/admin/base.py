@@ -1,13 +1,13 @@
 """The base of the pages of all tables."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from typing import Any, TypeAlias
 
 import django
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import BadRequest, PermissionDenied
 from django.db import DatabaseError
 from django.db.models import Model, QuerySet
 from django.forms import Form
@@ -22,7 +22,27 @@ from .links import address
 
 CRUMBS = "vtqueue/crumbs_as_list.html" if django.VERSION >= (6, 1) else "vtqueue/crumbs.html"
 LARGE = ("payload", "history", "result", "steps", "followed")
+POSTED_KEYS = ("name", "worker_id")  # that no form validates
 Views: TypeAlias = dict[str, tuple[Callable[..., HttpResponseBase], str]]
+
+
+def without_nul(patterns: list[URLPattern]) -> list[URLPattern]:
+    """Have the views answer 400 to a NUL character in an address or a form: PostgreSQL takes none, not in a query."""
+
+    def checked(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+        @wraps(view)
+        def call(request: HttpRequest, *args: Any, **named: Any) -> HttpResponseBase:
+            given = [text for name, texts in request.GET.lists() if name != "q" for text in texts]  # q has a form
+            keys = [request.POST.get(name, "") for name in POSTED_KEYS]
+            if any("\0" in str(text) for text in [*given, *keys, *named.values()]):
+                raise BadRequest("There is a NUL character in the address or the form.")
+            return view(request, *args, **named)
+
+        return call
+
+    for pattern in patterns:
+        pattern.callback = checked(pattern.callback)
+    return patterns
 
 
 def permitted(codename: str) -> Callable[[Any, HttpRequest], bool]:
@@ -70,7 +90,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):
             )
             for place, (view, permission) in self.own_views().items()
         ]
-        return [*own, *super().get_urls()]
+        return without_nul([*own, *super().get_urls()])
 
     def call(
         self, view: Callable[..., HttpResponseBase], permission: str, request: HttpRequest, **arguments: Any

@@ -18,7 +18,7 @@ from ..engines import database_for, database_now, engine_for
 from ..models import QueueState
 from ..queue import pauses
 from . import charts
-from .base import ReadOnlyAdmin
+from .base import ReadOnlyAdmin, without_nul
 from .fields import refuse_reserved
 
 
@@ -64,11 +64,12 @@ class QueueStateAdmin(ReadOnlyAdmin):
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view
-        return [
+        own = [
             path("pause/", view(self.pause), name="vtqueue_queuestate_pause"),
             path("resume/", view(self.resume), name="vtqueue_queuestate_resume"),
             path("charts/", view(self.charts), name="vtqueue_queuestate_charts"),
         ]
+        return without_nul(own)
 
     def charts(self, request: HttpRequest) -> HttpResponse:
         """Show what was done over time."""

@@ -20,13 +20,18 @@ def checked_key(key: Any, what: str = "unique key") -> str | None:
     if key is None:
         return None
     if not isinstance(key, str):
-        raise TypeError(f"A {what} is a text, or None for none, not {key!r:.100}.")
+        raise TypeError(f"{named(what)} is a text, or None for none, not {key!r:.100}.")
     if not 0 < len(key) <= LONGEST or "\0" in key or not is_encodable(key):
         raise ValueError(
-            f"A {what} has 1 to {LONGEST} characters, no NUL among them, not {len(key)}: {key!r:.100}. "
+            f"{named(what)} has 1 to {LONGEST} characters, no NUL among them, not {len(key)}: {key!r:.100}. "
             "Make a longer one shorter with a hash."
         )
     return str(key)
+
+
+def named(what: str) -> str:
+    """Return the name of a kind of keys with its article."""
+    return f"{'An' if what.startswith('o') else 'A'} {what}"
 
 
 def is_encodable(text: str) -> bool:

@@ -2,7 +2,7 @@
 
 import getpass
 import re
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import cast
@@ -88,8 +88,23 @@ def refuse_copy(backend: VTQueueBackend) -> None:
 
 def positive(text: str) -> int:
     """Return a whole number above 0, for argparse."""
-    if (number := int(text)) < 1:
-        raise ValueError
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise ArgumentTypeError(f"must be a whole number, 1 or more, not {text!r}.")
+    return number
+
+
+def seconds(text: str) -> float:
+    """Return a number of seconds from 0 on, for argparse."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < 1e9:  # nan is neither
+        raise ArgumentTypeError(f"must be a number of seconds, 0 or more, not {text!r}.")
     return number
 
 

@@ -59,7 +59,7 @@ async def asend_event(job_id: Any = None, name: str = "", value: Any = None, **o
 
 def _target(job_id: Any, unique_key: str | None, queue_name: str) -> dict[str, str]:
     if (job_id is None) is (unique_key is None):
-        raise ValueError("Give the id of a job, or unique_key (and queue_name), not both.")
+        raise ValueError("Give either the id of a job, or unique_key (and queue_name).")
     if unique_key is not None:
         return {"unique_key": checked_key(unique_key) or "", "queue_name": checked_queue_name(queue_name)}
     found = parse_id(getattr(job_id, "id", job_id))

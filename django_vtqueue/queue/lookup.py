@@ -1,7 +1,7 @@
 """Jobs and dead letters that a caller names: by an id, or by the end of one that the log shows; many, or one."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 from uuid import UUID
 
 from ..core.ids import SHORTEST, digits_in, id_end, parse_id, slices
@@ -13,8 +13,16 @@ if TYPE_CHECKING:
 
     from ..models import AbstractJob
 
+
+class HasId(Protocol):
+    """A job, a dead letter, the result of a task, or what ``Queue.claim`` has returned."""
+
+    @property
+    def id(self) -> Any: ...
+
+
 E = TypeVar("E", bound="AbstractJob")
-Named: TypeAlias = "AbstractJob | UUID | str | Iterable[AbstractJob | UUID | str]"
+Named: TypeAlias = HasId | UUID | str | Iterable[HasId | UUID | str]
 SHOWN = 5  # ids of an error
 
 
@@ -42,12 +50,12 @@ def change(
 
 
 def ids_of(given: Named, model: "type[AbstractJob]", database: str) -> list[UUID]:
-    """Return the ids of one or several jobs or dead letters, each once: of rows, whole ids, or the last digits of ids.
+    """Return the ids of one or several jobs or dead letters, each once: of what has an id, of ids, or of last digits.
 
     Whole ids are not looked up; digits in which no row of ``model`` ends are left out. Raise UnclearId.
     """
     several = given if isinstance(given, Iterable) and not isinstance(given, str) else [given]
-    found = (_id_of(getattr(one, "pk", one), model, database) for one in several)
+    found = (_id_of(getattr(one, "id", one), model, database) for one in several)
     return list(dict.fromkeys(job_id for job_id in found if job_id))
 
 
@@ -62,7 +70,7 @@ def digits_of(given: object) -> str:
     """Return what was given as the last digits of an id; raise UnclearId if it cannot be that."""
     digits = digits_in(given) if isinstance(given, str) else ""
     if not digits:
-        raise UnclearId(f"{given!r} is no id: give all of it, or its last {SHORTEST} hexadecimal digits or more.")
+        raise UnclearId(f"{given!r:.100} is no id: give all of it, or its last {SHORTEST} hexadecimal digits or more.")
     return digits
 
 

@@ -322,8 +322,10 @@ class Queue:
 
         When the handler returns, the job is acknowledged; when it raises, the attempt has failed and the queue's
         ``backoff`` says when it is tried again. Ends when ``stop`` is set (it is looked at between jobs), or by
-        KeyboardInterrupt, which gives the job back.
+        KeyboardInterrupt, which gives the job back. Raises TypeError if ``handler`` cannot be called.
         """
+        if not callable(handler):  # else each job would use an attempt up for it
+            raise TypeError(f"run takes a function that is called with each job, not {handler!r}.")
         consume(partial(self._claim, 1), handler, stop or Event(), self.name, self.database, self.options)
 
     def _readable(self, jobs: list[HeldJob]) -> list[ClaimedJob]:

@@ -1,7 +1,9 @@
 """System checks of the settings; they read no database."""
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from itertools import takewhile
 from typing import Any
 
@@ -43,6 +45,7 @@ def problems(alias: str, params: Mapping[str, Any]) -> list[CheckMessage]:
         *reserved_queues(options, alias),
         *forbidden_queues(options, alias),
         *missing_handlers(options, alias),
+        *missing_modules(options, alias),
         *overlaps(options, alias),
         *split_transactions(options, alias),
         *limits_beside_copies(options, alias),
@@ -279,6 +282,21 @@ def missing_handlers(options: Options, alias: str) -> Iterator[CheckMessage]:
                 f"TASKS[{alias!r}]: the handler {path!r} of queue {queue_name!r} cannot be imported: {error}.",
                 hint=f'"queue_options": {{"{queue_name}": {{"handler": "app.module.function"}}}}',
                 id="vtqueue.E007",
+            )
+
+
+def missing_modules(options: Options, alias: str) -> Iterator[CheckMessage]:
+    """Yield an error for each of ``task_modules`` that does not exist; none of them is imported for that."""
+    for name in options.task_modules:
+        try:
+            found = name in sys.modules or find_spec(name)
+        except (ImportError, ValueError):  # there is no such package; an empty name
+            found = None
+        if not found:
+            yield Error(
+                f"TASKS[{alias!r}]: there is no module {name!r}, which is in task_modules.",
+                hint='"OPTIONS": {"task_modules": ["package.module"]}',
+                id="vtqueue.E014",
             )
 
 

@@ -38,6 +38,31 @@ def test_ids_that_are_none(admin_client: Client) -> None:
     assert said(act(admin_client, "run_now", row, Job(pk="x"))) == one_is_none
 
 
+@pytest.mark.parametrize(
+    "place",
+    [
+        "job/?queue_name=%00",
+        "deadletter/?task_path=%00",
+        "deadletter/groups/?exception_class=%00",
+        "queuestate/charts/?task_path=%00",
+        "schedule/edit/?name=%00",
+        "schedule/%00/change/",
+        "workerprocess/%00/change/",
+    ],
+)
+def test_nul(admin_client: Client, place: str) -> None:
+    """An address with a NUL character, which no text of PostgreSQL has, is refused and is no error of the server."""
+    assert admin_client.get(f"{reverse('admin:app_list', args=['vtqueue'])}{place}").status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("name", "data"), [("schedule_run", {"name": "\0"}), ("workerprocess_ask", {"worker_id": "\0"})]
+)
+def test_nul_of_a_form(admin_client: Client, name: str, data: dict[str, str]) -> None:
+    """So is a form of ours with one."""
+    assert admin_client.post(reverse(f"admin:vtqueue_{name}"), {"to": "quiet", **data}).status_code == 400
+
+
 def test_a_page_to_return_to_is_an_address(admin_client: Client) -> None:
     """What a form names as the page to return to is taken for an address, never for the name of a view."""
     row = worker()

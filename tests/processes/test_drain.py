@@ -74,9 +74,11 @@ def test_queues_takes_only_those_named(database: Database, drain: Drain) -> None
             [],
             "--queues emails:2,emails:3 gives a queue two weights; give each queue once.",
         ),
-        (["--threads", "0"], [], "argument --threads: invalid positive value: '0'"),
+        (["--threads", "0"], [], "argument --threads: must be a whole number, 1 or more, not '0'."),
         (["--drain-retries", "60"], [], "--drain-retries says how long --drain waits; give both."),
-        (["--drain-retries", "-1"], [], "argument --drain-retries: invalid seconds value: '-1'"),
+        (["--drain-retries", "-1"], [], "argument --drain-retries: must be a number of seconds, 0 or more, not '-1'."),
+        (["--shutdown-timeout", "soon"], [], "--shutdown-timeout: must be a number of seconds, 0 or more, not 'soon'."),
+        (["--shutdown-timeout", "nan"], [], "--shutdown-timeout: must be a number of seconds, 0 or more, not 'nan'."),
     ],
 )
 def test_what_does_not_exist_is_refused_with_what_does(

@@ -18,6 +18,20 @@ from tests.project import tasks
 
 
 @pytest.mark.django_db
+def test_what_enqueue_and_claim_have_returned_names_a_job() -> None:
+    """The result of a task names its job, or its dead letter, as well as its id does; so does a claimed job."""
+    first, second = tasks.add.enqueue(1, 2), tasks.add.enqueue(3, 4)
+    assert control.cancel(first) == [UUID(first.id)]
+    assert control.cancel([second]) == [UUID(second.id)]
+    assert requeue([first, second]) == [UUID(first.id), UUID(second.id)]
+    queue = Queue("letters")
+    job_id = queue.publish("x")
+    claimed = queue.claim()
+    assert claimed
+    assert control.cancel(claimed) == [job_id]
+
+
+@pytest.mark.django_db
 @pytest.mark.parametrize("form", ["letter", "id", "text", "digits", "as logged", "several"])
 def test_requeue_takes_one_or_several(form: str) -> None:
     """A letter, its id, the id's text, its last digits, or several of them: each comes back under the same id."""

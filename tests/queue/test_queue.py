@@ -772,3 +772,13 @@ def test_run_wakes_for_what_is_published_meanwhile(queue: Queue) -> None:
     queue.run(stopping(stop, 1, lambda job: None), stop=stop)
     producer.join()
     assert len(queue) == 0
+
+
+@pytest.mark.parametrize("handler", [None, "shop.sensors.on_sensor"])
+def test_run_refuses_what_cannot_be_called(queue: Queue, handler: Any) -> None:
+    """What is no function is an error at once; no job is claimed for it, and none uses an attempt up."""
+    queue.publish("x")
+    stopped = threading.Event()
+    stopped.set()
+    with pytest.raises(TypeError, match="run takes a function that is called with each job, not"):
+        queue.run(handler, stop=stopped)

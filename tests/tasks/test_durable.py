@@ -154,7 +154,7 @@ def test_an_event_in_a_transaction() -> None:
     ("arguments", "error", "says"),
     [
         ({"job_id": "x", "name": "e"}, ValueError, "'x' is no id of a job"),
-        ({"name": "e"}, ValueError, "Give the id of a job, or unique_key"),
+        ({"name": "e"}, ValueError, "Give either the id of a job, or unique_key"),
         ({"job_id": "0" * 32, "name": ""}, ValueError, "The name of an event is a text"),
         ({"job_id": "0" * 32, "name": "e", "value": {1}}, TypeError, "value of event 'e' is not JSON"),
         ({"job_id": "0" * 32, "name": "e", "value": ["a", "\0"]}, TypeError, r"value\[1\] of event 'e' has a NUL"),

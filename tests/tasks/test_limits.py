@@ -11,6 +11,7 @@ from pytest_django import Settings
 from django_vtqueue import Queue, control, task
 from django_vtqueue.conf import parse
 from django_vtqueue.core.clock import LAST
+from django_vtqueue.core.unique import checked_key
 from django_vtqueue.models import Job
 from django_vtqueue.tasks.compat import InvalidTask, task_backends
 from tests.pending import run_pending
@@ -234,3 +235,11 @@ def test_parked_jobs_are_jobs(settings: Settings, how: str) -> None:
         assert queue.publish("new", unique_key="u", on_duplicate="replace", concurrency_key="l") == parked
         assert [job.payload for job in queue.claim_many(2)] == ["new"]
     assert queue.claim() is None
+
+
+def test_an_order_key_that_is_empty() -> None:
+    """A key that no job can have is an error of the call that says what a key is."""
+    with pytest.raises(ValueError, match="An order key has 1 to 255 characters"):
+        checked_key("", "order key")
+    with pytest.raises(TypeError, match="A unique key is a text"):
+        checked_key(5)

@@ -166,7 +166,9 @@ def test_durations_of_a_task() -> None:
     ("name", "wrong", "allowed"),
     [
         ("visibility_timeout", 0, "a number of seconds above 0, or a timedelta"),
-        ("visibility_timeout", None, "a number of seconds (0 or more) or a timedelta"),
+        ("visibility_timeout", None, "a number of seconds above 0, or a timedelta"),
+        ("visibility_timeout", -1, "a number of seconds above 0, or a timedelta"),
+        ("result_ttl", -1, "a number of seconds (0 or more) or a timedelta"),
         ("max_attempts", -1, "a whole number, 0 for unlimited"),
         ("max_attempts", 2.5, "a whole number, 0 for unlimited"),
         ("max_attempts", True, "a whole number, 0 for unlimited"),

@@ -40,7 +40,7 @@ from ...worker.shutdown import exit_at_once
 from ...worker.stop_signals import StopSignals
 from ...worker.supervisor import Supervisor
 from ...worker.unread_records import without_unread_records
-from ..arguments import add_backend, backend_of, option_of, positive, refuse_copy, refuse_errors, refuse_file
+from ..arguments import add_backend, backend_of, option_of, positive, refuse_copy, refuse_errors, refuse_file, seconds
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -56,7 +56,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
         add_backend(parser)
-        add("--queues", metavar="A,B", help="only these queues, also with weights: emails:3,default:1")
+        add("--queues", metavar="A,B", help="only these queues (default: all), also with weights: emails:3,default:1")
         add("--threads", type=positive, metavar="N", help="jobs at a time (default: OPTIONS['threads'], or 4)")
         add(
             "--processes",
@@ -75,7 +75,12 @@ class Command(BaseCommand):
         add("--max-jobs-per-process", type=positive, metavar="N", help="replace a child process after so many jobs")
         add("--max-memory", type=positive, metavar="MB", help="replace a child process that has grown to this size")
         add("--max-jobs", type=positive, metavar="N", help="exit after so many jobs")
-        add("--shutdown-timeout", type=seconds, metavar="S", help="after a signal, give back what still runs then")
+        add(
+            "--shutdown-timeout",
+            type=seconds,
+            metavar="S",
+            help="after a signal: give back what still runs after S seconds (default: wait for its end)",
+        )
         add("--adopt", action="store_true", help="with DEBUG: run the jobs that a copied database brought along")
         add("--reload", action="store_true", default=None, help="start anew when code changes (default with DEBUG)")
         add("--no-reload", action="store_false", dest="reload")
@@ -253,10 +258,3 @@ def description(backend: VTQueueBackend, options: WorkerOptions) -> str:
     if options.processes > 1:
         threads = f"{options.processes} processes of {threads}"
     return f"queues {queues}; {threads}; {engine_for(backend.database).describe()}"
-
-
-def seconds(text: str) -> float:
-    """Return a number of seconds from 0 on, for argparse."""
-    if not 0 <= (number := float(text)) < 1e9:
-        raise ValueError
-    return number

@@ -28,8 +28,8 @@ LOOKED_AT = 100_000  # rows
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--state", choices=WORDS, help="(default: any but dead)")
-    parser.add_argument("--queue", metavar="QUEUE")
-    parser.add_argument("--task", metavar="PATH", help="shop.tasks.charge")
+    parser.add_argument("--queue", metavar="QUEUE", help="of this queue")
+    parser.add_argument("--task", metavar="PATH", help="of this task: shop.tasks.charge")
     parser.add_argument(
         "--since", metavar="WHEN", help="enqueued (dead: died) in the last 30m, 2h, 1d, or since 2030-12-31 15:00"
     )

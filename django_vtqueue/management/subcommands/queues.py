@@ -25,7 +25,9 @@ def pause_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("queue", metavar="QUEUE")
     parser.add_argument("--reason", default="", metavar="TEXT", help="for people who wonder why nothing runs")
     parser.add_argument(
-        "--until", metavar="WHEN", help="30m, 2h, 1d; 15:00 (the next one); 2030-12-31 15:00 (default: it is resumed)"
+        "--until",
+        metavar="WHEN",
+        help="30m, 2h, 1d; 15:00 (the next one); 2030-12-31 15:00 (default: until it is resumed)",
     )
 
 
