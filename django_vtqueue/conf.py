@@ -262,7 +262,8 @@ def parse(params: Mapping[str, Any], alias: str = "default") -> Options:
     if not isinstance(given := params.get("OPTIONS") or {}, Mapping):
         wrong.append(f"{where} is {given!r}, but must be {{option: value}}.")
         given = {}
-    per_queue = (given := dict(given)).pop("queue_options", {})
+    per_queue = given.get("queue_options", {})
+    given = {name: value for name, value in given.items() if name != "queue_options"}
     try:
         queues = texts(params.get("QUEUES", ["default"]))
     except Invalid as allowed:

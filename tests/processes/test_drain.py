@@ -74,6 +74,8 @@ def test_queues_takes_only_those_named(database: Database, drain: Drain) -> None
             [],
             "--queues emails:2,emails:3 gives a queue two weights; give each queue once.",
         ),
+        (["--queues", ""], [], "--queues '' names no queue; leave it out to serve all."),
+        (["--queues", ","], [], "--queues ',' names no queue; leave it out to serve all."),
         (["--threads", "0"], [], "argument --threads: must be a whole number, 1 or more, not '0'."),
         (["--drain-retries", "60"], [], "--drain-retries says how long --drain waits; give both."),
         (["--drain-retries", "-1"], [], "argument --drain-retries: must be a number of seconds, 0 or more, not '-1'."),

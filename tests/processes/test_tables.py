@@ -22,6 +22,14 @@ def test_without_tables_a_worker_says_what_to_do_and_waits(
     assert "Traceback" not in worker.log
 
 
+def test_without_tables_a_drain_does_not_wait(database: Database, start: Start, start_worker: Start) -> None:
+    """The next one comes anyway, where cron starts them: they would all wait side by side."""
+    assert start(MANAGE, "migrate", "vtqueue", "zero").wait() == 0
+    worker = start_worker("--drain", ready=False)
+    assert worker.wait() == 1
+    assert "the queue's tables are missing; run: python manage.py migrate vtqueue." in worker.log
+
+
 def test_with_tables_of_a_newer_version_a_worker_says_so_and_waits(database: Database, start_worker: Start) -> None:
     """A worker that is older than the tables says how to upgrade it, and does not touch them."""
     database.write("INSERT INTO django_migrations (app, name, applied) VALUES ('vtqueue', '9999_future', '2030-01-01')")

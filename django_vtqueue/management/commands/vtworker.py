@@ -174,6 +174,8 @@ def worker_options_of(options: dict[str, Any], backend: VTQueueBackend, owns_pro
     names = backend.settings.queues | set(backend.settings.queue_options)
     given = [weighed(text.strip(), names) for text in (options["queues"] or "").split(",") if text.strip()]
     queues = tuple(dict.fromkeys(name for name, _ in given)) or None
+    if queues is None and options["queues"] is not None:  # a variable of a shell that is empty, say
+        raise CommandError(f"--queues {options['queues']!r} names no queue; leave it out to serve all.")
     if len(set(given)) > len(queues or ()):
         raise CommandError(f"--queues {options['queues']} gives a queue two weights; give each queue once.")
     weights = {name: weight or 1 for name, weight in given} if any(weight for _, weight in given) else None
@@ -219,7 +221,7 @@ def wait_until_ready(backend: VTQueueBackend, options: WorkerOptions, signals: S
     """Block until a worker can begin, saying once what has to be done for that; return the end of its ready line.
 
     Return "" if it is told to stop before. The queue's tables have to be there and of this version, and the database to
-    answer.
+    answer; a drain does not wait for tables: it raises CommandError.
     """
     engine = engine_for(backend.database)
     outage, said = Outage(engine), ""
@@ -235,6 +237,8 @@ def wait_until_ready(backend: VTQueueBackend, options: WorkerOptions, signals: S
                 raise
             outage.note_failure(error)
         else:
+            if options.drain:  # by cron, say: the next one comes anyway
+                raise CommandError(f"{problem}.")
             if problem != said:
                 logger.warning("%s. Waiting for it.", problem)
                 said = problem

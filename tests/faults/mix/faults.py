@@ -170,6 +170,7 @@ class Faults:
         for leaves, visitor in [item for item in self._visitors if item[0] <= now]:
             self._visitors.remove((leaves, visitor))
             self._kill(visitor)
+            self.ended.append(visitor)
         if self._paused and self._paused[0] <= now and not self._stopped:  # one of whom may have the write lock
             self._paused[1].end = clock.now()
             resume(ASIDE, using=ALIAS)
@@ -320,8 +321,10 @@ class Faults:
 
     @contextmanager
     def _locked(self, name: str) -> Iterator[None]:
+        asked = clock.now()  # from then on others stand behind it in the line, on a server
         with self._database.locked():
             fault = self._note(name, set())
+            fault.begin = asked
             yield
             fault.end = clock.now()
 
