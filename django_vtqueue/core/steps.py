@@ -7,6 +7,7 @@ holder alone writes ``done``, takes events out and begins to wait; senders only 
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypedDict
 
+from . import names
 from .clock import LAST_INSTANT
 from .encoding import decode, dumps
 from .failures import storable
@@ -70,7 +71,7 @@ class Steps(NamedTuple):
 
 def is_name(name: Any) -> bool:
     """Return whether a step, or an event, can be called so."""
-    return isinstance(name, str) and 0 < len(name) <= SHORT and storable(name) == name
+    return names.is_name(name, SHORT)
 
 
 def read(stored: Any) -> Steps:
