@@ -184,12 +184,17 @@ class Model:
         job.ended.append((EXPIRED, ""))
         self.die(job, now)
 
-    def bury_overdue(self, now: int, limit: int) -> int:
-        """End those that no claim comes across, the most overdue first; return how many."""
-        late = [job for job in self.jobs.values() if job.overdue(now)]
-        for job in sorted(late, key=lambda job: (job.start_by, job.number))[:limit]:
+    def bury_overdue(self, now: int, limit: int, buried: list[str]) -> bool:
+        """End these, which no claim comes across; return whether they are the most overdue, as many as may be.
+
+        Which of those that are overdue since the same moment come first is not promised: a bulk of any size may be.
+        """
+        late = sorted(job.start_by for job in self.jobs.values() if job.overdue(now) and job.start_by is not None)
+        jobs = [self.jobs[job_id] for job_id in buried]
+        most = all(job.overdue(now) for job in jobs) and sorted(job.start_by or 0 for job in jobs) == late[:limit]
+        for job in jobs:
             self.expire(job, now)
-        return min(len(late), limit)
+        return most
 
     def claim(
         self,
