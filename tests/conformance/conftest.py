@@ -22,10 +22,16 @@ def alias(request: pytest.FixtureRequest) -> str:
     return str(request.getfixturevalue(request.param))
 
 
-@pytest.fixture(params=[True, False], ids=["traced", "untraced"])
-def engine(request: pytest.FixtureRequest, alias: str) -> Engine:
-    """Return an engine as a web process has it (traced), and as a worker's control loop has it."""
-    return new_engine(alias, traced=request.param)
+@pytest.fixture
+def traced() -> bool:
+    """Return whether logs of queries see the statements of the engine: no, as in a worker. A file may try both."""
+    return False
+
+
+@pytest.fixture
+def engine(alias: str, traced: bool) -> Engine:
+    """Return an engine of the control loop of a worker, or, if it is traced, of a web process."""
+    return new_engine(alias, traced=traced)
 
 
 @pytest.fixture

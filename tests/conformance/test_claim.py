@@ -24,6 +24,12 @@ shapes = pytest.mark.parametrize("queues", [("q",), None], ids=["named", "all"])
 Names = tuple[str, ...] | None
 
 
+@pytest.fixture(params=[True, False], ids=["traced", "untraced"])
+def traced(request: pytest.FixtureRequest) -> bool:
+    """Return both: whoever claims without a worker has an engine whose statements logs of queries see."""
+    return bool(request.param)
+
+
 # -- order ------------------------------------------------------------------------------------------------------------
 
 

@@ -10,7 +10,6 @@ from django_vtqueue.core.clock import LAST_INSTANT, SECOND, to_instant
 from django_vtqueue.core.job import HeldJob
 from django_vtqueue.core.rates import RateLimit, rate_for
 from django_vtqueue.core.settlement import released
-from django_vtqueue.engines import Engine, new_engine
 from django_vtqueue.queue.unparking import Unparking
 from tests.fake_clock import START
 
@@ -170,11 +169,6 @@ class World:
                 next_at = rate.started(next_at, moment)
                 expected.append((moment, name))
             assert [(now, name) for now, _, name in line.starts] == expected
-
-
-@pytest.fixture
-def engine(alias: str) -> Engine:
-    return new_engine(alias, traced=False)
 
 
 @pytest.mark.parametrize("prompt", [True, False], ids=["prompt", "late"])
