@@ -17,6 +17,7 @@ from .site import PHONE, Site
 EVIL = "\"'><script>alert('x')</script><img src=x onerror=alert(1)>"
 LONG = "a_name_without_any_gap_" * 5
 BY_DJANGO = {"exclude": [["#searchbar"], [".breadcrumbs"]]}  # a label that is an image; links told by colour alone
+VIOLATIONS = {"preload": False, "resultTypes": ["violations"]}  # of all else it need not tell
 AT_ONCE = "* { transition: none !important }"  # colours do not fade over
 WORDS = """() => Object.fromEntries([...document.querySelectorAll(".vtq-word")].map(word => [
     word.textContent, getComputedStyle(word).color + getComputedStyle(word).backgroundColor]))"""
@@ -76,7 +77,7 @@ def faults_of(page: Page) -> list[str]:
 
 def serious(page: Page, **options: Any) -> list[str]:
     """Return what axe, which is there already, finds; it shall not load style sheets again, from wrong places."""
-    violations: list[dict[str, Any]] = page.evaluate(RUN, [BY_DJANGO, {"preload": False, **options}])
+    violations: list[dict[str, Any]] = page.evaluate(RUN, [BY_DJANGO, {**VIOLATIONS, **options}])
     return [
         f"{each['id']} {[node['target'][0] for node in each['nodes']]}"
         for each in violations
