@@ -33,7 +33,7 @@ BROWSER = "tests/browser/"
 SLOW_FIRST = ("faults", "browser", "processes", "test_readme.py", "test_checks.py", "test_typing.py", "test_upgrade.py")
 
 # The same examples in every run, however slow the machine is.
-settings.register_profile("steady", derandomize=True, deadline=None)
+settings.register_profile("steady", derandomize=True, deadline=None, max_examples=50)
 settings.load_profile("steady")
 
 # A shell that starts the tests in the background has them, and all that they start, ignore Ctrl-C.

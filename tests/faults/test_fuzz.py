@@ -15,6 +15,8 @@ from django_vtqueue.core.job import HeldJob
 from django_vtqueue.exceptions import DamagedPayload
 from django_vtqueue.tasks.results import call_of
 
+from .scale import scaled
+
 COMMANDS = sorted(name for name, app in get_commands().items() if app == "django_vtqueue")
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -97,7 +99,7 @@ def arguments(name: str) -> st.SearchStrategy[list[str]]:
 def test_arguments_of_commands(name: str) -> None:
     """Any list of arguments does what it says on an empty database, or is refused with words for people."""
 
-    @settings(max_examples=100, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=scaled(50, 1000), suppress_health_check=list(HealthCheck))
     @given(arguments(name))
     def run(given_arguments: list[str]) -> None:
         output: Any = io.StringIO()

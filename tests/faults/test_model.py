@@ -23,8 +23,8 @@ from .machine import QueueAgainstModel
 from .model import LETTERS_KEPT
 from .scale import MINUTES
 
-STEADY = examples(max_examples=100, stateful_step_count=60, suppress_health_check=list(HealthCheck))
-FEWER = examples(STEADY, max_examples=20, stateful_step_count=25)
+STEADY = examples(max_examples=50, stateful_step_count=60, suppress_health_check=list(HealthCheck))
+FEWER = examples(STEADY, max_examples=10, stateful_step_count=25)
 AT_RANDOM = examples(
     STEADY, max_examples=150, stateful_step_count=200, derandomize=False, database=None, print_blob=True
 )
@@ -38,7 +38,7 @@ def alias(request: pytest.FixtureRequest) -> str:
 
 def of_engine(alias: str, bounded: examples) -> examples:
     """Return how many courses of events each run has: fewer on a server, where each statement takes longer."""
-    return examples(bounded, max_examples=bounded.max_examples // (1 if connections[alias].vendor == "sqlite" else 10))
+    return examples(bounded, max_examples=bounded.max_examples // (1 if connections[alias].vendor == "sqlite" else 5))
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from ..waiting import wait_until
 from .scale import scaled
 
 ROUNDS = scaled(4, 100)
-RIVALS, KEYS = 8, 1000
+RIVALS, KEYS = 8, scaled(300, 1000)
 
 
 @pytest.mark.timeout(scaled(300, 1800))
