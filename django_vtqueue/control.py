@@ -22,7 +22,7 @@ from .engines import database_for, engine_for
 from .fields import StoredText, text_of
 from .models import HAS_KEY, PARKED, RESERVED, UNFINISHED, DeadLetter, Job
 from .queue import doorbell
-from .queue.arguments import checked_priority, checked_queue_name
+from .queue.arguments import checked_priority, served_queue_name
 from .queue.doorbell import wake_workers
 from .queue.lookup import Named, change
 from .queue.pauses import LONGEST_BY
@@ -75,9 +75,10 @@ def move(job_ids: Named, queue_name: str, using: str | None = None) -> list[UUID
 
     Their visibility timeout and their attempts stay what their first queue gave them. Returns the ids of those that
     were moved; one that is there already, or whose unique key an unfinished job of that queue has, is left out. Raises
-    ValueError for what is no name of a queue.
+    ValueError for what is no name of a queue, or of none that the settings have.
     """
-    queue_name, database = checked_queue_name(queue_name), database_for(using)
+    database = database_for(using)
+    queue_name = served_queue_name(queue_name, database)
     taken = Job.objects.using(database).filter(HAS_KEY, queue_name=queue_name, unique_key=OuterRef("unique_key"))
     free = ~HAS_KEY | ~Exists(taken)
 

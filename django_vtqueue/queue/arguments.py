@@ -8,6 +8,7 @@ from django.utils import timezone
 from ..core import clock
 from ..core.humanize import time_of
 from ..core.names import is_name, is_reserved, name_rule, refusal
+from ..engines import named_queues, options_of_database
 
 MIN_PRIORITY, MAX_PRIORITY = -100, 100
 
@@ -64,6 +65,18 @@ def checked_queue_name(name: str) -> str:
         raise ValueError(f"A queue's name is a text of {name_rule()}, not {name!r}.")
     if is_reserved(name):
         raise ValueError(refusal(name))
+    return name
+
+
+def served_queue_name(name: str, database: str | None = None) -> str:
+    """Return ``name``; raise ValueError if no backend (of a database) has such a queue, so that no worker serves it."""
+    checked_queue_name(name)
+    entries = options_of_database(database)
+    if entries and not any(entry.serves(name) for entry in entries):
+        raise ValueError(
+            f"TASKS has no queue {name!r}; its queues are {', '.join(sorted(named_queues(database)))}. Add it to "
+            "QUEUES, where [] allows any."
+        )
     return name
 
 
