@@ -11,6 +11,7 @@ from django.core.management.base import CommandError
 
 from ...backend import VTQueueBackend
 from ...core.clock import LAST, microseconds, to_instant
+from ...core.failures import printable
 from ...core.names import is_reserved
 from ...core.states import WORDS
 from ...engines import engine_for
@@ -57,7 +58,7 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
         yield from table([line(entry, now) for entry in page.rows])
     if not page.rows:
         for remark in remarks(backend, options):
-            print(remark, file=sys.stderr)
+            print(printable(remark), file=sys.stderr)
     if page.looked_to and len(page.rows) < options["limit"]:
         raise CommandError(f"Looked at {LOOKED_AT:,} jobs only; say the state, the queue, the task or the time too.")
 
