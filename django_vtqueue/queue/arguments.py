@@ -1,11 +1,14 @@
 """The arguments of a publish and of what people do with queues: moments, names, priorities."""
 
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.conf import settings
 from django.utils import timezone
 
 from ..core import clock
+from ..core.failures import shown
 from ..core.humanize import time_of
 from ..core.names import is_name, is_reserved, name_rule, refusal
 from ..engines import named_queues, options_of_database
@@ -78,6 +81,13 @@ def served_queue_name(name: str, database: str | None = None) -> str:
             "QUEUES, where [] allows any."
         )
     return name
+
+
+def checked_payloads(payloads: Iterable[Any]) -> list[Any]:
+    """Return payloads as a list; raise TypeError for what is one payload: its letters, or its keys, are none."""
+    if isinstance(payloads, str | bytes | bytearray | Mapping) or not isinstance(payloads, Iterable):
+        raise TypeError(f"publish_many takes a list of payloads, not {shown(payloads)}: publish takes one payload.")
+    return list(payloads)
 
 
 def checked_priority(priority: int) -> int:

@@ -7,7 +7,7 @@ from uuid import UUID
 from ..conf import Options
 from ..core import clock, history
 from ..core.encoding import decode, encode
-from ..core.failures import MAX_MESSAGE, Failure, describe, shorten, storable
+from ..core.failures import MAX_MESSAGE, Failure, describe, shorten, shown, storable
 from ..core.ids import parse_id
 from ..core.job import HeldJob
 from ..core.masks import Mask, replaced
@@ -109,3 +109,10 @@ class ClaimedJob:
                 f"Job {parse_id(held.id)} is not held under claim {held.claims} any more: its lease ended and another "
                 "claim took it, or it was settled before, by another copy of it perhaps. Nothing was changed."
             )
+
+
+def checked_claim(job: ClaimedJob, verb: str) -> ClaimedJob:
+    """Return a job that was claimed; raise TypeError, which begins with ``verb``, for what is none."""
+    if not isinstance(job, ClaimedJob):
+        raise TypeError(f"{verb} takes a job that claim has returned, not {shown(job)}.")
+    return job

@@ -96,6 +96,17 @@ def test_publish_many(queue: Queue) -> None:
     assert queue.publish_many([]) == []
 
 
+@pytest.mark.parametrize("wrong", ["abc", b"abc", {"celsius": 21.5}, None, 7, Queue])
+def test_publish_many_takes_a_list(queue: Queue, wrong: Any) -> None:
+    """One payload in the place of many is an error in words; its letters, or its keys, are no payloads."""
+    refused = pytest.raises(TypeError, match=r"publish_many takes a list of payloads, not .*: publish takes one payload")
+    with refused:
+        queue.publish_many(wrong)
+    with refused:
+        async_to_sync(queue.apublish_many)(wrong)
+    assert len(queue) == 0
+
+
 def test_publish_many_is_all_or_none(queue: Queue) -> None:
     """One payload that is refused keeps the others out as well."""
     with pytest.raises(TypeError):
@@ -755,6 +766,14 @@ def test_run_without_heartbeat_lets_the_lease_end(alias: str, settings: Settings
     queue.run(stopping(stop, 1, lambda job: taken.append(wait_until(queue.claim))), stop=stop)
     assert Job.objects.using(alias).get().state == "RUNNING"
     taken[0].ack()
+
+
+@pytest.mark.parametrize("verb", ["ack", "nack", "release", "extend"])
+def test_what_was_not_claimed_is_not_settled(queue: Queue, verb: str) -> None:
+    """Nothing, for claim may return None, an id, or a payload in the place of a job is an error in words."""
+    for wrong in (queue.claim(), queue.publish("x"), {"id": 7}):
+        with pytest.raises(TypeError, match=rf"{verb} takes a job that claim has returned, not "):
+            getattr(queue, verb)(wrong)
 
 
 def test_run_wakes_for_what_is_published_meanwhile(queue: Queue) -> None:
