@@ -46,7 +46,7 @@ def _database(value: Any) -> str | None:
 
 
 def _key(value: Any) -> Any:
-    if not isinstance(value, str) and not callable(value):
+    if value == "" or not (isinstance(value, str) or callable(value)):
         raise Invalid("a format such as 'report:{report_id}', or a callable that is given the call's arguments")
     return value
 
