@@ -13,7 +13,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from .core import history, states
-from .core.encoding import legible
+from .core.encoding import dumps, legible
 from .core.failures import storable
 from .core.ids import slices
 from .core.settlement import cancelled
@@ -24,7 +24,8 @@ from .models import HAS_KEY, PARKED, RESERVED, UNFINISHED, DeadLetter, Job
 from .queue import doorbell
 from .queue.arguments import checked_priority, served_queue_name
 from .queue.doorbell import wake_workers
-from .queue.lookup import Named, change
+from .queue.events import check_steps_size
+from .queue.lookup import HasId, Named, change, checked_id
 from .queue.pauses import LONGEST_BY
 from .queue.settling import settle
 from .queue.workers import QUIET, STOP, WORK, undead
@@ -151,12 +152,13 @@ def cancel(job_ids: Named, using: str | None = None, by: str = "") -> list[UUID]
     return change(job_ids, Job, database, cancel_some)
 
 
-def skip_step(job_id: UUID | str, name: str, value: Any = None, using: str | None = None, by: str = "") -> bool:
+def skip_step(job_id: HasId | UUID | str, name: str, value: Any = None, using: str | None = None, by: str = "") -> bool:
     """Have a durable task that waits, or is dead, go on as if its next step had returned ``value``, any JSON value.
 
     ``name``: of the event or the sleep that it waits for, else of the step that has failed. A job is due at once; a
     dead letter stays one until it is requeued. ``by``, ``using``: see cancel. Returns whether there is such a job, and
-    no worker holds it. Raises ValueError if it waits for something else, TypeError for what steps cannot hold.
+    no worker holds it. Raises ValueError if it waits for something else, TypeError for what steps cannot hold,
+    PayloadTooLarge if they would be larger than its queue's ``max_steps_bytes``.
     """
     kept = legible(value)
     return _change_steps(
@@ -164,7 +166,7 @@ def skip_step(job_id: UUID | str, name: str, value: Any = None, using: str | Non
     )
 
 
-def repeat_steps(job_id: UUID | str, first: int, using: str | None = None, by: str = "") -> bool:
+def repeat_steps(job_id: HasId | UUID | str, first: int, using: str | None = None, by: str = "") -> bool:
     """Have a durable task that waits, or is dead, make its steps anew from the ``first`` one on, counted from 1.
 
     See skip_step. Raises ValueError if there is no such step. Children of a step that is repeated are enqueued anew.
@@ -174,25 +176,27 @@ def repeat_steps(job_id: UUID | str, first: int, using: str | None = None, by: s
 
 
 def _change_steps(
-    job_id: UUID | str,
+    job_id: HasId | UUID | str,
     using: str | None,
     change_them: Callable[[Steps, int], Steps],
     outcome: str,
     message: str,
     by: str,
 ) -> bool:
-    database = database_for(using)
+    database, whole_id = database_for(using), checked_id(job_id)
     engine = engine_for(database)
     entry = history.changed(outcome, storable(message), storable(by)[:LONGEST_BY], engine.now())
     with engine.atomic():
-        jobs = Job.objects.using(database).filter(~RESERVED, pk=UUID(str(job_id)), state=states.READY)
-        letters = DeadLetter.objects.using(database).filter(pk=UUID(str(job_id)))
+        jobs = Job.objects.using(database).filter(~RESERVED, pk=whole_id, state=states.READY)
+        letters = DeadLetter.objects.using(database).filter(pk=whole_id)
         for rows in (jobs, letters):
             if rows.update(claims=F("claims")):  # the write lock first, so that no event comes in between
                 row = rows.get()
                 now = engine.now()
                 due = {"due_at": now} if rows is jobs else {}
                 changed = written(change_them(read(row.steps), now))
+                if outcome == history.SKIPPED:
+                    check_steps_size(len(dumps(changed).encode()), f"step {message}", row.queue_name, database)
                 rows.update(steps=changed, history=StoredText(history.append(text_of(row.history), entry)), **due)
                 wake_workers(database)
                 return True
