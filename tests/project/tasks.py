@@ -447,5 +447,8 @@ def too_many_requests(seconds: float) -> None:
 
 
 @task
-def return_text(length: int) -> str:
+def return_text(length: int, folder: str = "") -> str:
+    """Return a text of so many characters; ``folder``: when a file ``go`` is there, as ``hold`` does."""
+    if folder:
+        hold.func(folder)
     return "ä" * length
