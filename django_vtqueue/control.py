@@ -22,11 +22,10 @@ from .engines import database_for, engine_for
 from .fields import StoredText, text_of
 from .models import HAS_KEY, PARKED, RESERVED, UNFINISHED, DeadLetter, Job
 from .queue import doorbell
-from .queue.arguments import checked_priority, served_queue_name
+from .queue.arguments import checked_by, checked_priority, served_queue_name
 from .queue.doorbell import wake_workers
 from .queue.events import check_steps_size
 from .queue.lookup import HasId, Named, change, checked_id
-from .queue.pauses import LONGEST_BY
 from .queue.settling import settle
 from .queue.workers import QUIET, STOP, WORK, undead
 
@@ -136,7 +135,7 @@ def cancel(job_ids: Named, using: str | None = None, by: str = "") -> list[UUID]
     cancelled or asked; one that is done, or was asked before, is left out.
     """
     database = database_for(using)
-    engine, by = engine_for(database), storable(by)[:LONGEST_BY]
+    engine, by = engine_for(database), checked_by(by)
 
     def cancel_some(ids: Sequence[UUID]) -> Iterable[UUID]:
         given = [job_id.hex for job_id in ids]
@@ -185,7 +184,7 @@ def _change_steps(
 ) -> bool:
     database, whole_id = database_for(using), checked_id(job_id)
     engine = engine_for(database)
-    entry = history.changed(outcome, storable(message), storable(by)[:LONGEST_BY], engine.now())
+    entry = history.changed(outcome, storable(message), checked_by(by), engine.now())
     with engine.atomic():
         jobs = Job.objects.using(database).filter(~RESERVED, pk=whole_id, state=states.READY)
         letters = DeadLetter.objects.using(database).filter(pk=whole_id)

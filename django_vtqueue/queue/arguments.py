@@ -8,12 +8,13 @@ from django.conf import settings
 from django.utils import timezone
 
 from ..core import clock
-from ..core.failures import shown
+from ..core.failures import shown, storable
 from ..core.humanize import time_of
 from ..core.names import is_name, is_reserved, name_rule, refusal
 from ..engines import named_queues, options_of_database
 
 MIN_PRIORITY, MAX_PRIORITY = -100, 100
+LONGEST_BY = 150  # characters of the name of a user
 
 
 def due_from(now: int, publish_at: datetime | timedelta | None, delay: float | timedelta | None = None) -> int:
@@ -88,6 +89,13 @@ def checked_payloads(payloads: Iterable[Any]) -> list[Any]:
     if isinstance(payloads, str | bytes | bytearray | Mapping) or not isinstance(payloads, Iterable):
         raise TypeError(f"publish_many takes a list of payloads, not {shown(payloads)}: publish takes one payload.")
     return list(payloads)
+
+
+def checked_by(by: str) -> str:
+    """Return who does something, as it is stored; raise TypeError for what is no text."""
+    if not isinstance(by, str):
+        raise TypeError(f"by is {shown(by)}, but must be a text: the name of who does it.")
+    return storable(by)[:LONGEST_BY]
 
 
 def checked_priority(priority: int) -> int:

@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from ..core.encoding import decode
 from ..engines import database_for, engine_for
 from ..fields import StoredText, text_of
-from .arguments import checked_priority, served_queue_name
+from .arguments import checked_by, checked_priority, served_queue_name
 from .doorbell import wake_workers
 from .lookup import Named, change
 
@@ -128,7 +128,7 @@ def requeue(
 
     database = database_for(using)
     queue_name = None if queue_name is None else served_queue_name(queue_name, database)
-    priority = None if priority is None else checked_priority(priority)
+    priority, by = None if priority is None else checked_priority(priority), checked_by(by)
     engine = engine_for(database)
 
     def requeue_some(ids: Sequence[UUID]) -> Iterable[UUID]:
@@ -163,7 +163,7 @@ def acknowledge(letters: Named, using: str | None = None, *, by: str, note: str)
     from ..models import DeadLetter
 
     database = database_for(using)
-    seen = {"acknowledged_at": engine_for(database).now(), "acknowledged_by": by, "note": note}
+    seen = {"acknowledged_at": engine_for(database).now(), "acknowledged_by": checked_by(by), "note": note}
 
     def acknowledge_some(ids: Sequence[UUID]) -> Iterable[UUID]:
         found = DeadLetter.objects.using(database).filter(pk__in=ids)

@@ -44,6 +44,7 @@ from .unparking import Unparking
 
 Until = Literal["done", "start"]
 OnDuplicate = Literal["keep", "replace", "error"]
+MANY = 2**31 - 1  # jobs of a claim: the largest number that each database takes
 PUBLISHING = {**POLICY, **UNIQUE, "timeout": duration}  # what checks the arguments of a publish
 
 _gap_watches: dict[str, GapWatch] = {}  # by database: what all queues of this process have noticed
@@ -233,7 +234,7 @@ class Queue:
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             raise ValueError(f"claim_many takes a whole number of jobs, 1 or more, not {limit!r}.")
         gaps = _gap_watches.setdefault(self.database, GapWatch(resting=True))
-        jobs = self._claim(limit, gaps, process_worker_id())
+        jobs = self._claim(min(limit, MANY), gaps, process_worker_id())
         for job in jobs if self._overflow else ():
             if self._policy.renews(job._held.copies):  # no more copies may run, and nothing renews this one
                 with suppress(LeaseLost):

@@ -175,3 +175,15 @@ def test_no_job_goes_to_a_queue_that_no_backend_has(settings: Settings, verb: An
         with pytest.raises(ValueError, match=f"TASKS has no queue '{name}'; its queues are default, q"):
             verb([job_id], queue_name=name)
     assert verb([job_id], queue_name="default") == [job_id]
+
+
+@pytest.mark.django_db
+def test_who_does_it_is_a_text() -> None:
+    """What is none is an error in words, and nothing is done; a longer name than is stored is cut."""
+    verbs = [control.cancel, requeue, partial(dead_letters.acknowledge, note="seen")]
+    for verb in verbs:
+        [job_id] = one_of_each(requeue, uuid4()) if verb is not control.cancel else one_of_each(verb, uuid4())
+        for by in (None, 7, b"anna"):
+            with pytest.raises(TypeError, match=f"by is {by!r}, but must be a text"):
+                verb([job_id], by=by)
+        assert verb([job_id], by="x" * 200) == [job_id]

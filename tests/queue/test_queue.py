@@ -85,6 +85,7 @@ def test_claim_many_takes_a_number(queue: Queue, limit: Any) -> None:
     """Anything but a whole number above 0 is refused, with what was given."""
     with pytest.raises(ValueError, match=rf"1 or more, not {limit!r}"):
         queue.claim_many(limit)
+    assert queue.claim_many(10**30) == []
 
 
 def test_publish_many(queue: Queue) -> None:
@@ -768,6 +769,15 @@ def test_run_without_heartbeat_lets_the_lease_end(alias: str, settings: Settings
     queue.run(stopping(stop, 1, lambda job: taken.append(wait_until(queue.claim))), stop=stop)
     assert Job.objects.using(alias).get().state == "RUNNING"
     taken[0].ack()
+
+
+@pytest.mark.parametrize("keys", [b"a", {"a": "b"}, 7, True])
+def test_what_is_no_list_of_keys(queue: Queue, keys: Any) -> None:
+    """The letters of a key, or the keys of a dictionary, are none of payloads."""
+    for name in ("unique_key", "concurrency_key"):
+        with pytest.raises(TypeError, match=f"{name} is .*, but must be a callable, or a list with a key for each"):
+            queue.publish_many(["x"], **{name: keys})
+    assert len(queue) == 0
 
 
 @pytest.mark.parametrize("verb", ["ack", "nack", "release", "extend"])

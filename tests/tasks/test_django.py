@@ -258,7 +258,7 @@ def test_no_name_of_a_queue(settings: Settings, name: str) -> None:
             attempt()
 
 
-@pytest.mark.parametrize("priority", [-101, 101, 1.5, 1e9, "high"])
+@pytest.mark.parametrize("priority", [-101, 101, 1.5, 1e9, "high", float("nan"), float("inf")])
 def test_wrong_priority(priority: Any) -> None:
     """A priority is a whole number from -100 to 100."""
     for attempt in (lambda: any_task(priority=priority)(add.func), lambda: add.using(priority=priority)):

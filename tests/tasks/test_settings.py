@@ -472,3 +472,10 @@ def test_options_of_a_key_without_a_key(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="without unique_key"):
         queue.publish({}, **options)
     assert len(queue) == 0
+
+
+@pytest.mark.parametrize("wrong", ["emails", 5, "", [], 0])
+def test_what_stands_in_the_place_of_the_function(wrong: Any) -> None:
+    """An option without its name is an error that says how it is given; it is not taken for none."""
+    with pytest.raises(TypeError, match=r"@task stands above a function, not .*\. Name each option: queue_name="):
+        task(wrong)
