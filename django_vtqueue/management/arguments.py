@@ -98,6 +98,13 @@ def positive(text: str, most: int | None = None) -> int:
     return number
 
 
+def not_empty(text: str) -> str:
+    """Return a text, for argparse; an empty one, of a shell's variable say, would stand for something else."""
+    if not text:
+        raise ArgumentTypeError("must not be empty; leave the option out if it does not matter.")
+    return text
+
+
 def at_once(text: str) -> int:
     """Return how many threads or processes there are to be, for argparse."""
     return positive(text, MOST_AT_ONCE)

@@ -88,9 +88,12 @@ def test_list() -> None:
     assert read("list", "--task", "no.such.task") == read("list", "--text", "no such text") == []
     assert len(read("list", "--since", "10m")) == 2
     assert len(read("list", "--limit", "1")) == 1
-    for number in ("0", "-5", "many"):
-        with pytest.raises(CommandError, match="--limit: must be a whole number, 1 or more, not '"):
+    for number in ("0", "-5", "many", f"{10**30}"):
+        with pytest.raises(CommandError, match="--limit: must be a whole number, 1 to 100000, not '"):
             vtqueue("list", f"--limit={number}")
+    for option in ("--queue", "--task"):
+        with pytest.raises(CommandError, match=f"{option}: must not be empty"):
+            vtqueue("list", option, "")
     [line] = vtqueue("list", "--state", "scheduled").splitlines()
     assert line.split()[:4] == ["scheduled", "tests.project.tasks.add", later.id, "emails"]
     assert line.endswith("a=3, b=4")
