@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import fields
 from datetime import datetime
 from functools import cached_property, lru_cache, partial
+from math import isfinite
 from typing import Any
 
 from django.conf import settings
@@ -137,7 +138,9 @@ class VTQueueBackend(BaseTaskBackend):
         key = (task.func, task.takes_context, task.priority, task.queue_name)
         if key not in self._validated:
             self._check_queue(task.queue_name)
-            if not isinstance(task.priority, int | float):
+            if not isinstance(task.priority, int) and not (
+                isinstance(task.priority, float) and isfinite(task.priority)
+            ):
                 raise InvalidTask(f"priority must be a whole number between -100 and 100, not {task.priority!r}.")
             super().validate_task(task if moment is None else with_changes(task, run_after=None))
             if len(self._validated) >= REMEMBERED:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from difflib import get_close_matches
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from django.conf import settings
@@ -26,6 +26,7 @@ from .core.unique import DONE, ERROR, KEEP, REPLACE, START
 Backoff = float | Sequence[float] | Callable[..., float | None]
 DEFAULT_BACKOFF = 2.0
 SHORTEST_SHARED = 300.0  # seconds of a lease with shared_disk: an NFS server that starts keeps locks back for 90
+MOST_AT_ONCE = 10_000  # threads, or processes
 RAISE, WAIT = "raise", "wait"  # what a full queue makes of a publish
 
 Check = Callable[[Any], Any]  # returns the value of an option in its final form, or raises Invalid
@@ -41,8 +42,7 @@ def or_none(check: Check) -> Check:
 
 
 def duration(value: Any, least: float = 0) -> float:
-    if isinstance(value, timedelta):
-        value = value.total_seconds()
+    value = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < LONGEST:
         raise Invalid(f"a number of seconds {'above 0, or' if least else '(0 or more) or'} a timedelta")
     return float(value)
@@ -64,9 +64,9 @@ def attempts(value: Any) -> int:
     return value
 
 
-def count(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise Invalid("a whole number, 1 or more")
+def count(value: Any, most: int | None = None) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1 or value > (most or value):
+        raise Invalid(f"a whole number, 1 {f'to {most}' if most else 'or more'}")
     return value
 
 
@@ -169,8 +169,8 @@ class Options(Policy):
 
     database: str | None = option(None, text_or_none)
     shared_disk: bool = option(False, flag)
-    threads: int = option(4, count)
-    processes: int = option(1, count)
+    threads: int = option(4, partial(count, most=MOST_AT_ONCE))
+    processes: int = option(1, partial(count, most=MOST_AT_ONCE))
     task_modules: Sequence[str] = option((), texts)
     mask: Sequence[str] = option(("password", "token", "secret"), texts)
     doorbells: str | None = option(None, text_or_none)

@@ -13,7 +13,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from .core import history, states
-from .core.encoding import legible
+from .core.encoding import dumps, legible
 from .core.failures import storable
 from .core.ids import slices
 from .core.settlement import cancelled
@@ -22,10 +22,10 @@ from .engines import database_for, engine_for
 from .fields import StoredText, text_of
 from .models import HAS_KEY, PARKED, RESERVED, UNFINISHED, DeadLetter, Job
 from .queue import doorbell
-from .queue.arguments import checked_priority, checked_queue_name
+from .queue.arguments import checked_by, checked_priority, served_queue_name
 from .queue.doorbell import wake_workers
-from .queue.lookup import Named, change
-from .queue.pauses import LONGEST_BY
+from .queue.events import check_steps_size
+from .queue.lookup import HasId, Named, change, checked_id
 from .queue.settling import settle
 from .queue.workers import QUIET, STOP, WORK, undead
 
@@ -75,9 +75,10 @@ def move(job_ids: Named, queue_name: str, using: str | None = None) -> list[UUID
 
     Their visibility timeout and their attempts stay what their first queue gave them. Returns the ids of those that
     were moved; one that is there already, or whose unique key an unfinished job of that queue has, is left out. Raises
-    ValueError for what is no name of a queue.
+    ValueError for what is no name of a queue, or of none that the settings have.
     """
-    queue_name, database = checked_queue_name(queue_name), database_for(using)
+    database = database_for(using)
+    queue_name = served_queue_name(queue_name, database)
     taken = Job.objects.using(database).filter(HAS_KEY, queue_name=queue_name, unique_key=OuterRef("unique_key"))
     free = ~HAS_KEY | ~Exists(taken)
 
@@ -134,7 +135,7 @@ def cancel(job_ids: Named, using: str | None = None, by: str = "") -> list[UUID]
     cancelled or asked; one that is done, or was asked before, is left out.
     """
     database = database_for(using)
-    engine, by = engine_for(database), storable(by)[:LONGEST_BY]
+    engine, by = engine_for(database), checked_by(by)
 
     def cancel_some(ids: Sequence[UUID]) -> Iterable[UUID]:
         given = [job_id.hex for job_id in ids]
@@ -150,12 +151,13 @@ def cancel(job_ids: Named, using: str | None = None, by: str = "") -> list[UUID]
     return change(job_ids, Job, database, cancel_some)
 
 
-def skip_step(job_id: UUID | str, name: str, value: Any = None, using: str | None = None, by: str = "") -> bool:
+def skip_step(job_id: HasId | UUID | str, name: str, value: Any = None, using: str | None = None, by: str = "") -> bool:
     """Have a durable task that waits, or is dead, go on as if its next step had returned ``value``, any JSON value.
 
     ``name``: of the event or the sleep that it waits for, else of the step that has failed. A job is due at once; a
     dead letter stays one until it is requeued. ``by``, ``using``: see cancel. Returns whether there is such a job, and
-    no worker holds it. Raises ValueError if it waits for something else, TypeError for what steps cannot hold.
+    no worker holds it. Raises ValueError if it waits for something else, TypeError for what steps cannot hold,
+    PayloadTooLarge if they would be larger than its queue's ``max_steps_bytes``.
     """
     kept = legible(value)
     return _change_steps(
@@ -163,7 +165,7 @@ def skip_step(job_id: UUID | str, name: str, value: Any = None, using: str | Non
     )
 
 
-def repeat_steps(job_id: UUID | str, first: int, using: str | None = None, by: str = "") -> bool:
+def repeat_steps(job_id: HasId | UUID | str, first: int, using: str | None = None, by: str = "") -> bool:
     """Have a durable task that waits, or is dead, make its steps anew from the ``first`` one on, counted from 1.
 
     See skip_step. Raises ValueError if there is no such step. Children of a step that is repeated are enqueued anew.
@@ -173,25 +175,27 @@ def repeat_steps(job_id: UUID | str, first: int, using: str | None = None, by: s
 
 
 def _change_steps(
-    job_id: UUID | str,
+    job_id: HasId | UUID | str,
     using: str | None,
     change_them: Callable[[Steps, int], Steps],
     outcome: str,
     message: str,
     by: str,
 ) -> bool:
-    database = database_for(using)
+    database, whole_id = database_for(using), checked_id(job_id)
     engine = engine_for(database)
-    entry = history.changed(outcome, storable(message), storable(by)[:LONGEST_BY], engine.now())
+    entry = history.changed(outcome, storable(message), checked_by(by), engine.now())
     with engine.atomic():
-        jobs = Job.objects.using(database).filter(~RESERVED, pk=UUID(str(job_id)), state=states.READY)
-        letters = DeadLetter.objects.using(database).filter(pk=UUID(str(job_id)))
+        jobs = Job.objects.using(database).filter(~RESERVED, pk=whole_id, state=states.READY)
+        letters = DeadLetter.objects.using(database).filter(pk=whole_id)
         for rows in (jobs, letters):
             if rows.update(claims=F("claims")):  # the write lock first, so that no event comes in between
                 row = rows.get()
                 now = engine.now()
                 due = {"due_at": now} if rows is jobs else {}
                 changed = written(change_them(read(row.steps), now))
+                if outcome == history.SKIPPED:
+                    check_steps_size(len(dumps(changed).encode()), f"step {message}", row.queue_name, database)
                 rows.update(steps=changed, history=StoredText(history.append(text_of(row.history), entry)), **due)
                 wake_workers(database)
                 return True

@@ -17,16 +17,13 @@ from . import control
 from .backend import VTQueueBackend
 from .core import clock, states
 from .core.encoding import dumps
-from .core.failures import storable
 from .core.ids import new_id
 from .core.job import NewJobs
 from .engines import Engine, database_for, engine_for, options_for
 from .models import DeadLetter, Job, Requeue
-from .queue.arguments import MAX_PRIORITY, checked_priority
+from .queue.arguments import MAX_PRIORITY, checked_by, checked_priority, served_queue_name
 from .queue.dead_letters import Criteria as Criteria  # for its callers
-from .queue.pauses import LONGEST_BY
 from .queue.publishing import store
-from .queue.queue import Queue
 from .tasks.compat import DEFAULT_TASK_BACKEND_ALIAS, Task, TaskContext, task_backends
 from .tasks.results import unvalidated
 from .tasks.task import ATTRIBUTE
@@ -81,12 +78,12 @@ def start(
         **name_of(criteria, database),
         queue_name=first.queue_name if first else "",
         rate=rate,
-        to_queue=None if queue_name is None else Queue(queue_name, database).name,
+        to_queue=None if queue_name is None else served_queue_name(queue_name, database),
         to_priority=None if priority is None else checked_priority(priority),
         matched=criteria.count(database),
         state=CANARY if canary else RUNNING,
         created_at=clock.from_instant(now),
-        created_by=storable(by)[:LONGEST_BY],
+        created_by=checked_by(by),
     )
     if first is None:
         _end(run, DONE, now)

@@ -30,7 +30,7 @@ from .engines import engine_for, options_for
 from .exceptions import Cancelled, Retry
 from .execution.outcomes import Outcome
 from .models import DeadLetter, Job
-from .queue.arguments import checked_moment, due_from
+from .queue.arguments import checked_moment, due_from, served_queue_name
 from .tasks.calls import checked_task
 from .tasks.compat import Task, TaskResult, task_backends
 from .tasks.ledger import in_event_loop
@@ -53,10 +53,13 @@ def run_pending(
     Raises the first error that a task raises, from the task's own frame on, when its outcome is stored: the job waits
     for its next attempt, or is a dead letter. With ``raise_errors=False`` tasks do not raise here: an execution that
     failed and will be retried is READY and has its error in ``errors``. Retry and Cancelled are never raised here.
-    Raises RuntimeError for a task that puts itself off for ever: no time passes meanwhile.
+    Raises RuntimeError for a task that puts itself off for ever: no time passes meanwhile. Raises ValueError for a
+    queue that no backend has.
     """
     if in_event_loop():
         raise SynchronousOnlyOperation("run_pending() may not be called in an async test. Write: await arun_pending()")
+    if queue_name is not None:
+        served_queue_name(queue_name)
     results, snoozes = [], Counter[str]()
     for backend in _backends():
         queues = tuple(sorted(backend.settings.queues)) or None

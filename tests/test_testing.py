@@ -77,6 +77,20 @@ def test_only_the_named_queue_is_run() -> None:
 
 
 @pytest.mark.django_db
+def test_a_queue_that_no_backend_has_is_refused(settings: Settings) -> None:
+    """A mistyped queue_name is an error that says which there are, as for a task of it; nothing runs."""
+    settings.TASKS = {"default": {**settings.TASKS["default"], "QUEUES": ["default", "emails"]}}
+    tasks.add.enqueue(1, 2)
+    with pytest.raises(ValueError, match="TASKS has no queue 'email'; its queues are default, emails"):
+        run_pending("email")
+    for name in ("", 7, "x" * 256):
+        with pytest.raises(ValueError, match="A queue's name is a text of 1 to 255 characters"):
+            run_pending(name)  # type: ignore[arg-type]
+    assert run_pending("emails") == []
+    assert len(run_pending("default")) == 1
+
+
+@pytest.mark.django_db
 def test_what_a_task_enqueues_runs_too(tmp_path: Path) -> None:
     """Tasks that are enqueued by tasks run in the same call."""
     tasks.enqueue_note.enqueue(str(tmp_path / "noted"), "from inside")

@@ -17,6 +17,7 @@ from .. import control
 from ..core.encoding import legible
 from ..core.job import SHORT
 from ..core.steps import EVENT, SLEEP
+from ..exceptions import PayloadTooLarge
 from ..inspection.waiting import waits_of
 from ..models import Job
 from .actions import bound, carry_out, confirm
@@ -90,7 +91,11 @@ class StepsActions(ReadOnlyAdmin):
         if not form.is_valid():
             return confirm(self, request, queryset, form)
         one = partial(change, **form.cleaned_data, using=queryset.db, by=request.user.get_username())
-        carry_out(self, request, queryset, partial(each, one), note=note, done=DONE, skipped=SKIPPED)
+        try:
+            carry_out(self, request, queryset, partial(each, one), note=note, done=DONE, skipped=SKIPPED)
+        except PayloadTooLarge as error:
+            form.add_error("value", str(error))
+            return confirm(self, request, queryset, form)
         return None
 
 
@@ -107,8 +112,13 @@ def each(change: Callable[[UUID], bool], rows: list[Any]) -> list[UUID]:
 
 
 def changed(change: Callable[[UUID], bool], row_id: UUID) -> bool:
-    """Return whether a row was changed: not if it has no such step, or waits for something else."""
+    """Return whether a row was changed: not if it has no such step, or waits for something else.
+
+    Raise PayloadTooLarge if its steps would be too large.
+    """
     try:
         return change(row_id)
+    except PayloadTooLarge:
+        raise
     except ValueError:
         return False

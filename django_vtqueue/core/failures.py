@@ -1,6 +1,7 @@
 """An exception as it is stored: its class, its message, its traceback, and a fingerprint to group it by."""
 
 import os
+import re
 import sysconfig
 import traceback
 from collections.abc import Iterable
@@ -16,6 +17,7 @@ from .masks import replaced
 MAX_TRACEBACK = 16 * 1024  # characters: half of them from the head (where it began), half from the tail (what it was)
 MAX_MESSAGE = 1024
 FRAMES_THAT_MATTER = 5
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # Where frames lie that are not the project's own: this package, the standard library, what is built in.
 LIBRARIES = (f"{PurePath(__file__).parent.parent}{os.sep}", sysconfig.get_path("stdlib"), "<frozen ")
 TRACEBACK = vars(BaseException)["__traceback__"]  # whatever a class has in its place
@@ -55,6 +57,16 @@ def shown(value: object) -> str:
 def storable(text: str) -> str:
     """Return ``text`` without what no database stores: NUL characters and lone surrogates."""
     return text.replace("\0", "\\0").encode(errors="backslashreplace").decode()
+
+
+def printable(text: str) -> str:
+    """Return ``text`` with escapes for the control characters that a terminal obeys: for all but tab and newline."""
+    return CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+def one_line(text: str) -> str:
+    """Return ``text`` with escapes for all that is not printed in its line, so that no reader takes it for more."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def class_path(kind: type) -> str:

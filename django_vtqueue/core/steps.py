@@ -108,8 +108,8 @@ def before(found: Steps, number: int) -> Steps:
 
     What the job waits for is the one behind those that are done.
     """
-    if not 1 <= number <= len(found.done) + bool(found.waiting):
-        raise ValueError(f"There is no step {number}: {len(found.done)} are done.")
+    if not isinstance(number, int) or not 1 <= number <= len(found.done) + bool(found.waiting):
+        raise ValueError(f"There is no step {number!r}: {len(found.done)} are done.")
     return Steps(found.done[: number - 1], found.events, None)
 
 

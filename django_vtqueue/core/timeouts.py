@@ -74,11 +74,11 @@ class Timekeeper:
         wait: the limits of other threads would.
         """
         limit = Limit(time.monotonic() + seconds, action)
-        with self._lock:
-            self._start()
-            self._limits.add(limit)
-            self._changed.notify()
         try:
+            with self._lock:
+                self._start()
+                self._limits.add(limit)
+                self._changed.notify()
             yield
         finally:
             with limit.lock:

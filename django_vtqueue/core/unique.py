@@ -1,6 +1,6 @@
 """Unique keys: until when a job has its key to itself, and what becomes of another one that is published with it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 DONE: Final = "done"  # while it waits or runs
@@ -47,7 +47,7 @@ def keys_of(payloads: Sequence[Any], given: Keys | None, option: str = "unique_k
     """Return the keys of payloads, as a callable or a list gives them; None without any; ``option``: for errors."""
     if given is None:
         return None
-    if isinstance(given, str):
+    if isinstance(given, str | bytes | Mapping) or not (callable(given) or isinstance(given, Iterable)):
         raise TypeError(f"{option} is {given!r}, but must be a callable, or a list with a key for each payload.")
     what = option.replace("_", " ")
     keys = [checked_key(key, what) for key in (map(given, payloads) if callable(given) else given)]

@@ -78,6 +78,6 @@ def shares_disk(database: str) -> bool:
     return any(entry.shared_disk for entry in options_of_database(database))
 
 
-def named_queues(database: str) -> set[str]:
-    """Return the queues that the settings of a database's backends name."""
+def named_queues(database: str | None) -> set[str]:
+    """Return the queues that the settings of a database's backends (None: of all) name."""
     return {name for entry in options_of_database(database) for name in (*entry.queues, *entry.queue_options)}

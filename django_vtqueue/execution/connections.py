@@ -11,6 +11,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
 from ..engines import ENGINES, Engine
+from ..engines.deadline import Deadline
 
 LONGEST_IDLE = 0.1  # seconds
 
@@ -42,12 +43,13 @@ def close_leftovers(*, inline: bool) -> None:
 
     Each on its own, so that one that fails keeps none of the others open. ``inline``: the caller may be inside an
     atomic block of its own (a TestCase), which is left alone. In a thread of a worker an open transaction can only be
-    one that the task did not leave, and would keep the write lock: it is rolled back. An open cursor there is one that
-    the task has kept.
+    one that the task did not leave, and would keep the write lock: it is rolled back. A deadline is that of a
+    transaction out of which TaskTimeout, which strikes at any call, has come before it was taken away. An open cursor
+    there is one that the task has kept.
     """
     for connection in connections.all(initialized_only=True):
         try:
-            if connection.in_atomic_block:
+            if connection.in_atomic_block or any(isinstance(each, Deadline) for each in connection.execute_wrappers):
                 if not inline:
                     connection.close()
                     del connections[connection.alias]

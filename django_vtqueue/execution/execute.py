@@ -14,7 +14,7 @@ from django.utils.module_loading import import_string
 from ..backend import VTQueueBackend
 from ..conf import DEFAULT_BACKOFF, Invalid, Policy, duration
 from ..core import clock, history, states
-from ..core.encoding import decode, encode
+from ..core.encoding import decode, encode_result
 from ..core.failures import describe, shown, storable, summary
 from ..core.forks import ForksEnd
 from ..core.job import HeldJob
@@ -36,6 +36,7 @@ from ..exceptions import (
     DamagedPayload,
     GiveUp,
     Indescribable,
+    PayloadTooLarge,
     Retry,
     Snooze,
     StepError,
@@ -176,13 +177,17 @@ class Execution:
             return context.run(called, function, *args, **kwargs)
 
     def settlement_of(self, value: Any) -> Settlement:
-        """Return the acknowledgement of a call that returned ``value``; raise TypeError if it is not JSON."""
+        """Return the acknowledgement of a call that returned ``value``.
+
+        Raise TypeError if it is not JSON, PayloadTooLarge if it is too large.
+        """
         try:
-            text = encode(value, "result")
+            text = encode_result(value)
             self.returned = decode(text)  # what cannot be read again is no result
         except (TypeError, ValueError) as error:
             self.final = True
-            raise TypeError(f"{error} The call has returned, so it is not tried again.") from None
+            kind = PayloadTooLarge if isinstance(error, PayloadTooLarge) else TypeError
+            raise kind(f"{error} The call has returned, so it is not tried again.") from None
         ttl = clock.microseconds_or_none(self.policy.result_ttl)
         if self.job.parent_id and ttl is not None:
             ttl = max(ttl, KEPT_FOR_PARENT)  # until its parent has read the result

@@ -14,6 +14,7 @@ from django.db import connections
 from django.utils.dateparse import parse_datetime
 
 from ..backend import VTQueueBackend
+from ..conf import MOST_AT_ONCE
 from ..core.ids import SHORTEST
 from ..engines import engine_for
 from ..models import RESERVED, UNFINISHED, Job
@@ -86,15 +87,27 @@ def refuse_copy(backend: VTQueueBackend) -> None:
         raise CommandError(REFUSAL.format(origin=origin, moment=moment, count=count, option=option_of(backend)))
 
 
-def positive(text: str) -> int:
-    """Return a whole number above 0, for argparse."""
+def positive(text: str, most: int | None = None) -> int:
+    """Return a whole number above 0, for argparse; ``most``: the largest one."""
     try:
         number = int(text)
     except ValueError:
         number = 0
-    if number < 1:
-        raise ArgumentTypeError(f"must be a whole number, 1 or more, not {text!r}.")
+    if number < 1 or (most and number > most):
+        raise ArgumentTypeError(f"must be a whole number, 1 {f'to {most}' if most else 'or more'}, not {text!r}.")
     return number
+
+
+def not_empty(text: str) -> str:
+    """Return a text, for argparse; an empty one, of a shell's variable say, would stand for something else."""
+    if not text:
+        raise ArgumentTypeError("must not be empty; leave the option out if it does not matter.")
+    return text
+
+
+def at_once(text: str) -> int:
+    """Return how many threads or processes there are to be, for argparse."""
+    return positive(text, MOST_AT_ONCE)
 
 
 def seconds(text: str) -> float:

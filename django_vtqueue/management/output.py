@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ..core import clock
-from ..core.failures import shorten, storable
+from ..core.failures import printable, shorten, storable
 from ..core.humanize import duration
 from ..core.masks import HIDDEN
 from ..fields import text_of
@@ -26,18 +26,17 @@ def as_json(value: Any) -> str:
 
 
 def in_json(value: Any, **options: Any) -> str:
-    """Return a value as JSON that every output can write: half of a pair of surrogates stays an escape."""
+    """Return a value as JSON that every output can write.
+
+    Half of a pair of surrogates, and a control character that a terminal obeys, stay escapes.
+    """
     text = json.dumps(value, ensure_ascii=False, **options)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return json.dumps(value, **options)
-    return text
+    return text if storable(printable(text)) == text else json.dumps(value, **options)
 
 
 def table(rows: Iterable[Sequence[object]]) -> Iterator[str]:
     """Yield rows as lines whose columns are as wide as their widest cell."""
-    cells = [[storable(" ".join(str(cell).split())) for cell in row] for row in rows]
+    cells = [[printable(storable(" ".join(str(cell).split()))) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for row in cells:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -1,15 +1,20 @@
 """The arguments of a publish and of what people do with queues: moments, names, priorities."""
 
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.conf import settings
 from django.utils import timezone
 
 from ..core import clock
+from ..core.failures import shown, storable
 from ..core.humanize import time_of
 from ..core.names import is_name, is_reserved, name_rule, refusal
+from ..engines import named_queues, options_of_database
 
 MIN_PRIORITY, MAX_PRIORITY = -100, 100
+LONGEST_BY = 150  # characters of the name of a user
 
 
 def due_from(now: int, publish_at: datetime | timedelta | None, delay: float | timedelta | None = None) -> int:
@@ -65,6 +70,32 @@ def checked_queue_name(name: str) -> str:
     if is_reserved(name):
         raise ValueError(refusal(name))
     return name
+
+
+def served_queue_name(name: str, database: str | None = None) -> str:
+    """Return ``name``; raise ValueError if no backend (of a database) has such a queue, so that no worker serves it."""
+    checked_queue_name(name)
+    entries = options_of_database(database)
+    if entries and not any(entry.serves(name) for entry in entries):
+        raise ValueError(
+            f"TASKS has no queue {name!r}; its queues are {', '.join(sorted(named_queues(database)))}. Add it to "
+            "QUEUES, where [] allows any."
+        )
+    return name
+
+
+def checked_payloads(payloads: Iterable[Any]) -> list[Any]:
+    """Return payloads as a list; raise TypeError for what is one payload: its letters, or its keys, are none."""
+    if isinstance(payloads, str | bytes | bytearray | Mapping) or not isinstance(payloads, Iterable):
+        raise TypeError(f"publish_many takes a list of payloads, not {shown(payloads)}: publish takes one payload.")
+    return list(payloads)
+
+
+def checked_by(by: str) -> str:
+    """Return who does something, as it is stored; raise TypeError for what is no text."""
+    if not isinstance(by, str):
+        raise TypeError(f"by is {shown(by)}, but must be a text: the name of who does it.")
+    return storable(by)[:LONGEST_BY]
 
 
 def checked_priority(priority: int) -> int:

@@ -6,8 +6,8 @@ from uuid import UUID
 
 from ..conf import Options
 from ..core import clock, history
-from ..core.encoding import decode, encode
-from ..core.failures import MAX_MESSAGE, Failure, describe, shorten, storable
+from ..core.encoding import decode, encode_result
+from ..core.failures import MAX_MESSAGE, Failure, describe, shorten, shown, storable
 from ..core.ids import parse_id
 from ..core.job import HeldJob
 from ..core.masks import Mask, replaced
@@ -52,10 +52,10 @@ class ClaimedJob:
         """End the job for good: it is done. ``result``: any JSON value, kept for ``result_ttl``.
 
         Raises LeaseLost, and changes nothing, if another claim has taken the job since; TypeError if the result is not
-        JSON.
+        JSON, PayloadTooLarge if it has more than 16,000,000 bytes.
         """
         ttl = clock.microseconds_or_none(self._options.policy(self._held.queue_name).result_ttl)
-        self._settle(succeeded(self._held, encode(result, "result"), self._engine.now(), ttl))
+        self._settle(succeeded(self._held, encode_result(result), self._engine.now(), ttl))
 
     def nack(self, delay: float | timedelta = 0, error: BaseException | str | None = None) -> None:
         """End an attempt that failed: visible again after ``delay`` seconds, or a dead letter if it was the last one.
@@ -109,3 +109,10 @@ class ClaimedJob:
                 f"Job {parse_id(held.id)} is not held under claim {held.claims} any more: its lease ended and another "
                 "claim took it, or it was settled before, by another copy of it perhaps. Nothing was changed."
             )
+
+
+def checked_claim(job: ClaimedJob, verb: str) -> ClaimedJob:
+    """Return a job that was claimed; raise TypeError, which begins with ``verb``, for what is none."""
+    if not isinstance(job, ClaimedJob):
+        raise TypeError(f"{verb} takes a job that claim has returned, not {shown(job)}.")
+    return job

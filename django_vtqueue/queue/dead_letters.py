@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from ..core.encoding import decode
 from ..engines import database_for, engine_for
 from ..fields import StoredText, text_of
-from .arguments import checked_priority, checked_queue_name
+from .arguments import checked_by, checked_priority, served_queue_name
 from .doorbell import wake_workers
 from .lookup import Named, change
 
@@ -121,14 +121,14 @@ def requeue(
     (default: the one of your settings); ``by``: who does it, for the history; ``queue_name``, ``priority``: instead of
     their own. Many are moved a few at a time, each few in a transaction of their own if there is none around all.
     Returns the ids of those that were moved; one that is no dead letter (any more), or whose unique key is taken, is
-    left out. Raises ValueError for what is no id, or the end of several; for what is no name of a queue, or no
-    priority.
+    left out. Raises ValueError for what is no id, or the end of several; for what is no name of a queue that the
+    settings have, or no priority.
     """
     from ..models import DeadLetter  # this module is imported before the apps are ready
 
-    queue_name = None if queue_name is None else checked_queue_name(queue_name)
-    priority = None if priority is None else checked_priority(priority)
     database = database_for(using)
+    queue_name = None if queue_name is None else served_queue_name(queue_name, database)
+    priority, by = None if priority is None else checked_priority(priority), checked_by(by)
     engine = engine_for(database)
 
     def requeue_some(ids: Sequence[UUID]) -> Iterable[UUID]:
@@ -163,7 +163,7 @@ def acknowledge(letters: Named, using: str | None = None, *, by: str, note: str)
     from ..models import DeadLetter
 
     database = database_for(using)
-    seen = {"acknowledged_at": engine_for(database).now(), "acknowledged_by": by, "note": note}
+    seen = {"acknowledged_at": engine_for(database).now(), "acknowledged_by": checked_by(by), "note": note}
 
     def acknowledge_some(ids: Sequence[UUID]) -> Iterable[UUID]:
         found = DeadLetter.objects.using(database).filter(pk__in=ids)

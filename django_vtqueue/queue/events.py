@@ -5,7 +5,6 @@ from typing import Any
 from asgiref.sync import sync_to_async
 
 from ..core.encoding import dumps, legible
-from ..core.ids import parse_id
 from ..core.job import SHORT
 from ..core.steps import is_name
 from ..core.unique import checked_key
@@ -13,6 +12,7 @@ from ..engines import database_for, engine_for, options_for
 from ..exceptions import PayloadTooLarge
 from .arguments import checked_queue_name
 from .doorbell import wake_workers
+from .lookup import checked_id
 
 
 def send_event(
@@ -42,14 +42,20 @@ def send_event(
     event = dumps({"name": name, "value": legible(value, "value", f" of event {name!r}"), "at": now})
     with engine.atomic():
         found = engine.send_event(name, event, now, **target)
-        if found and found[1] > (limit := options_for(found[0], database).policy(found[0]).max_steps_bytes):
-            raise PayloadTooLarge(
-                f"With event {name!r} the steps of the job have {found[1]:,} bytes; max_steps_bytes allows {limit:,}. "
-                "Store the data elsewhere and send a reference to it, or raise the limit of the queue."
-            )
         if found:
+            check_steps_size(found[1], f"event {name!r}", found[0], database)
             wake_workers(database)
     return bool(found)
+
+
+def check_steps_size(size: int, what: str, queue_name: str, database: str) -> None:
+    """Raise PayloadTooLarge if the steps of a job, so many bytes with ``what`` is added, are larger than allowed."""
+    limit = options_for(queue_name, database).policy(queue_name).max_steps_bytes
+    if size > limit:
+        raise PayloadTooLarge(
+            f"With {what} the steps of the job have {size:,} bytes; max_steps_bytes allows {limit:,}. Store the data "
+            "elsewhere and give a reference to it, or raise the limit of the queue."
+        )
 
 
 async def asend_event(job_id: Any = None, name: str = "", value: Any = None, **options: Any) -> bool:
@@ -62,7 +68,4 @@ def _target(job_id: Any, unique_key: str | None, queue_name: str) -> dict[str, s
         raise ValueError("Give either the id of a job, or unique_key (and queue_name).")
     if unique_key is not None:
         return {"unique_key": checked_key(unique_key) or "", "queue_name": checked_queue_name(queue_name)}
-    found = parse_id(getattr(job_id, "id", job_id))
-    if found is None:
-        raise ValueError(f"{job_id!r} is no id of a job: give all of it, as result.id has it.")
-    return {"job_id": found.hex}
+    return {"job_id": checked_id(job_id).hex}

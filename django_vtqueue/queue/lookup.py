@@ -59,6 +59,13 @@ def ids_of(given: Named, model: "type[AbstractJob]", database: str) -> list[UUID
     return list(dict.fromkeys(job_id for job_id in found if job_id))
 
 
+def checked_id(given: Any) -> UUID:
+    """Return the id of one job, given whole, or of what has it; raise ValueError for anything else."""
+    if (found := parse_id(getattr(given, "id", given))) is None:
+        raise ValueError(f"{given!r:.100} is no id of a job: give all of it, as result.id has it.")
+    return found
+
+
 def _id_of(given: object, model: "type[AbstractJob]", database: str) -> UUID | None:
     if job_id := parse_id(given):
         return job_id

@@ -14,13 +14,13 @@ from ..core.clock import from_instant, microseconds
 from ..core.humanize import time_of
 from ..core.job import Scope
 from ..engines import Engine, database_of, engine_for, options_for
-from .arguments import checked_queue_name, instant_of
+from .arguments import LONGEST_BY, checked_queue_name, instant_of
 from .doorbell import wake_workers
 
 if TYPE_CHECKING:
     from ..models import QueueState
 
-LONGEST_REASON, LONGEST_BY = 255, 150
+LONGEST_REASON = 255
 
 
 def pause(

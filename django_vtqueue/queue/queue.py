@@ -31,9 +31,9 @@ from ..core.settlement import failed
 from ..core.unique import DONE, KEEP, REPLACE, Keys, keys_of
 from ..engines import Engine, database_of, engine_for, options_for
 from ..exceptions import LeaseLost
-from .arguments import checked_priority, checked_queue_name, due_from, start_by
+from .arguments import checked_payloads, checked_priority, checked_queue_name, due_from, start_by
 from .back_pressure import await_room
-from .claimed_job import ClaimedJob
+from .claimed_job import ClaimedJob, checked_claim
 from .claims import Claims, Found, collect
 from .consumer import consume
 from .limits import Limits
@@ -44,6 +44,7 @@ from .unparking import Unparking
 
 Until = Literal["done", "start"]
 OnDuplicate = Literal["keep", "replace", "error"]
+MANY = 2**31 - 1  # jobs of a claim: the largest number that each database takes
 PUBLISHING = {**POLICY, **UNIQUE, "timeout": duration}  # what checks the arguments of a publish
 
 _gap_watches: dict[str, GapWatch] = {}  # by database: what all queues of this process have noticed
@@ -165,7 +166,7 @@ class Queue:
         stands for no key. Of two payloads with one unique key the first is stored; with ``on_duplicate="replace"`` the
         last is.
         """
-        attempts, wait, payloads = self._max_attempts, None, list(payloads)
+        attempts, wait, payloads = self._max_attempts, None, checked_payloads(payloads)
         if (max_attempts, timeout, unique_until, on_duplicate) != (None, None, DONE, KEEP):
             given: dict[str, Any] = {"unique_until": unique_until, "on_duplicate": on_duplicate}
             given |= {} if max_attempts is None else {"max_attempts": max_attempts}
@@ -213,7 +214,7 @@ class Queue:
 
     async def apublish_many(self, payloads: Iterable[Any], **options: Any) -> list[UUID]:
         """See publish_many; room is waited for without a thread."""
-        given = list(payloads)  # for each try, as the keys
+        given = checked_payloads(payloads)  # for each try, as the keys
         for name in ("unique_key", "concurrency_key"):
             keys = options.get(name)
             if keys is not None and not callable(keys) and not isinstance(keys, str):
@@ -233,7 +234,7 @@ class Queue:
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             raise ValueError(f"claim_many takes a whole number of jobs, 1 or more, not {limit!r}.")
         gaps = _gap_watches.setdefault(self.database, GapWatch(resting=True))
-        jobs = self._claim(limit, gaps, process_worker_id())
+        jobs = self._claim(min(limit, MANY), gaps, process_worker_id())
         for job in jobs if self._overflow else ():
             if self._policy.renews(job._held.copies):  # no more copies may run, and nothing renews this one
                 with suppress(LeaseLost):
@@ -286,19 +287,19 @@ class Queue:
 
     def ack(self, job: ClaimedJob, result: Any = None) -> None:
         """See ClaimedJob.ack."""
-        job.ack(result)
+        checked_claim(job, "ack").ack(result)
 
     def nack(self, job: ClaimedJob, delay: float | timedelta = 0, error: BaseException | str | None = None) -> None:
         """See ClaimedJob.nack."""
-        job.nack(delay, error)
+        checked_claim(job, "nack").nack(delay, error)
 
     def release(self, job: ClaimedJob, until: float | timedelta | datetime | None = None) -> None:
         """See ClaimedJob.release."""
-        job.release(until)
+        checked_claim(job, "release").release(until)
 
     def extend(self, job: ClaimedJob, seconds: float | timedelta | None = None) -> None:
         """See ClaimedJob.extend."""
-        job.extend(seconds)
+        checked_claim(job, "extend").extend(seconds)
 
     def purge(self) -> int:
         """Delete every job of the queue that is not held, scheduled ones too; return how many."""

@@ -8,7 +8,7 @@ from django.db.models import F
 from ..backend import VTQueueBackend
 from ..engines import engine_for
 from ..models import Schedule
-from ..queue.pauses import LONGEST_BY
+from ..queue.arguments import checked_by
 from ..tasks.compat import InvalidTask, TaskResult
 from ..tasks.task import find_task
 from .declaring import set_next
@@ -18,7 +18,7 @@ from .firing import publish
 def pause(name: str, by: str, database: str) -> bool:
     """Have a schedule publish nothing until it is resumed; return False if it is paused already, or not there."""
     return bool(
-        _of(name, database, paused_at=None).update(paused_at=engine_for(database).now(), paused_by=by[:LONGEST_BY])
+        _of(name, database, paused_at=None).update(paused_at=engine_for(database).now(), paused_by=checked_by(by))
     )
 
 

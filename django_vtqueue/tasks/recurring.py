@@ -1,6 +1,6 @@
 """``@recurring``: what code declares about the times at which a task is run. A worker writes it down at its start."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from types import FunctionType, MappingProxyType
@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 
 from django.utils import timezone
 
-from ..conf import Invalid, duration, flag, one_of
+from ..conf import Invalid, duration, flag, one_of, text_or_none
 from ..core.clock import microseconds
 from ..core.encoding import encode, normalize
 from ..core.ticks import ALL, EVERY, ONE, SKIP, checked
@@ -83,12 +83,12 @@ def recurring(
     values = {
         "given_name": checked_name(name),
         "expression": text,
-        "time_zone": tz if every is None else "",
+        "time_zone": allowed("tz", tz, text_or_none) if every is None else "",
         "missed": allowed("missed", missed, one_of(ONE, ALL, SKIP)),
         "overlap": allowed("overlap", overlap, flag),
         "jitter_us": microseconds(allowed("jitter", jitter, duration)),
-        "args": as_json("args", list(args)),
-        "kwargs": as_json("kwargs", dict(kwargs)),
+        "args": as_json("args", list(allowed("args", args, positional))),
+        "kwargs": as_json("kwargs", dict(allowed("kwargs", kwargs, by_name))),
     }
 
     def declare(below: T) -> T:
@@ -129,6 +129,18 @@ def allowed(name: str, value: Any, check: Callable[[Any], Any]) -> Any:
         return check(value)
     except Invalid as what:
         raise ValueError(f"@recurring: {name} is {value!r:.100}, but must be {what}.") from None
+
+
+def positional(value: Any) -> Any:
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        raise Invalid("a list: [7] for one argument")
+    return value
+
+
+def by_name(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        raise Invalid("a dictionary by the names of arguments")
+    return value
 
 
 def as_json(name: str, value: Any) -> Any:

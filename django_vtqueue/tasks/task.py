@@ -28,7 +28,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Seconds = float | timedelta
 Call = tuple[Sequence[Any], Mapping[str, Any]]
-
 ATTRIBUTE = "vtqueue_options"
 
 
@@ -46,7 +45,7 @@ def _database(value: Any) -> str | None:
 
 
 def _key(value: Any) -> Any:
-    if not isinstance(value, str) and not callable(value):
+    if value == "" or not (isinstance(value, str) or callable(value)):
         raise Invalid("a format such as 'report:{report_id}', or a callable that is given the call's arguments")
     return value
 
@@ -100,7 +99,6 @@ NEEDS = {  # an option that says nothing without another one
     "rate_key": "rate",
     "burst": "rate",
 }
-
 
 DJANGOS = ("priority", "queue_name", "backend")
 KNOWN = [*OPTIONS, *DJANGOS, "takes_context"]
@@ -202,10 +200,12 @@ def task(function: Callable[..., Any] | None = None, /, *, takes_context: bool =
     djangos = {key: options.pop(key) for key in DJANGOS if key in options}
 
     def decorate(func: Callable[..., Any]) -> Any:
+        if not callable(func):
+            raise TypeError(f"@task stands above a function, not {func!r:.100}. Name each option: queue_name='emails'.")
         set_options(func, options, takes_context=takes_context)
         return framework_task(takes_context=takes_context, **djangos)(func)  # type: ignore[call-overload]
 
-    return decorate(function) if function else decorate
+    return decorate if function is None else decorate(function)
 
 
 def set_options(func: Callable[..., Any], options: Mapping[str, Any], *, takes_context: bool) -> None:

@@ -54,7 +54,7 @@ def group(calls: Iterable[Part], *, then: Part | None = None, on_failure: Part |
     with ``index``, ``job_id``, ``task``, ``exception_class`` and ``message``. Raises TypeError for what is no call.
     """
     ends = {name: checked(each, name) for name, each in (("then", then), (ON_FAILURE, on_failure)) if each is not None}
-    if isinstance(calls, TaskCall | Workflow):
+    if isinstance(calls, TaskCall | Workflow | str | Mapping) or not isinstance(calls, Iterable):
         raise TypeError("group takes a list: group([call(task, …), call(task, …)]).")
     return Workflow(run_group, tuple(checked(each, "group") for each in calls), ends)
 

@@ -11,6 +11,7 @@ from django.core.management.base import OutputWrapper
 
 from ..core import clock, states
 from ..core.clock import LAST_INSTANT
+from ..core.failures import one_line
 from ..core.job import HeldJob
 from ..core.settlement import Settlement
 from ..core.steps import GATHER, Waiting
@@ -62,13 +63,13 @@ class WorkerLog:
                 limit,
                 words(settlement),
                 max(wait, 0),
-                f", and queue {job.queue_name} is paused until then" if holds_up(outcome) else "",
+                f", and queue {one_line(job.queue_name)} is paused until then" if holds_up(outcome) else "",
             )
         elif settlement.state == states.SUCCESSFUL and self._worth_a_line(outcome.seconds):
             logger.info(
                 "ok    %s queue=%s attempt=%d wait=%s run=%s",
                 job_name(job),
-                job.queue_name,
+                one_line(job.queue_name),
                 job.attempts,
                 brief(max((job.started_at or 0) - job.due_at, 0) / clock.SECOND),
                 brief(outcome.seconds),
@@ -158,7 +159,7 @@ class WorkerLog:
 
 def job_name(job: HeldJob) -> str:
     """Return a job as the log shows it: its task, and the end of its id."""
-    return f"{job.task_path or job.queue_name} …{job.id[-8:]}"
+    return f"{one_line(job.task_path or job.queue_name)} …{job.id[-8:]}"
 
 
 def holds_up(outcome: Outcome) -> bool:
@@ -172,7 +173,7 @@ def words(settlement: Settlement) -> str:
     if failure is None:
         return ""
     first = brief_text(next((line for line in failure.message.splitlines() if line.strip()), ""))
-    first = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in first)
+    first = one_line(first)
     return f"{failure.exception_class.rpartition('.')[2]}: {first}" if first else failure.exception_class
 
 

@@ -61,8 +61,7 @@ class Worker:
         self._second_at = 0.0  # monotonic
 
     def run(self) -> None:
-        """Work until told to stop, or until there is nothing left to do."""
-        self.pool.start()
+        """Work until told to stop, or until there is nothing left to do; raise ThreadRefused if it cannot begin."""
         self.bell.listen(self.rung)
         listener = self.turns.periodic.listener = self.engine.listen(self.rung)
         self.state.worker_id = self.id.encode()
@@ -70,6 +69,7 @@ class Worker:
             self.renewals.start()
         with self.engine.without_lock_waits(), prepared_connections():
             try:
+                self.pool.start()
                 while not self.leaving.done():
                     if not self.turns.outage.waiting():
                         self.turns.try_turn()

@@ -30,7 +30,10 @@ def main(given: dict[str, Any]) -> None:
     gc.disable()  # until all is imported: a sixth of the time of a start
     os.environ.pop("NOTIFY_SOCKET", None)  # the service manager watches the supervisor
     workers: list[Any] = []
-    threading.Thread(target=obey, args=(pipe, workers), name="supervisor", daemon=True).start()
+    try:
+        threading.Thread(target=obey, args=(pipe, workers), name="supervisor", daemon=True).start()
+    except RuntimeError as error:
+        sys.exit(f"The system refuses this process a thread ({error}): give fewer --processes, or raise its limit.")
     import django
 
     django.setup()
@@ -46,6 +49,7 @@ def run(given: dict[str, Any], workers: list[Any], state: SharedState) -> None:
     from .loop import Worker
     from .options import WorkerOptions
     from .shutdown import exit_at_once
+    from .thread_pool import ThreadRefused
     from .unread_records import without_unread_records
 
     backend = cast(VTQueueBackend, task_backends[given["alias"]])
@@ -60,7 +64,10 @@ def run(given: dict[str, Any], workers: list[Any], state: SharedState) -> None:
         workers.append(worker)
         gc.freeze()  # what is there now stays: no need to look through it again and again
         gc.enable()
-        worker.run()
+        try:
+            worker.run()
+        except ThreadRefused as error:
+            sys.exit(str(error))
         if worker.left_running:
             exit_at_once()
 

@@ -30,6 +30,10 @@ T = TypeVar("T")
 News = Callable[[], None]
 
 
+class ThreadRefused(Exception):
+    """The system starts no further thread; the text says how many there are, and what to do."""
+
+
 class Pool:
     """``size`` threads that run jobs, and one that announces.
 
@@ -55,9 +59,16 @@ class Pool:
         self._announcer = self._thread("vtworker-announcer", self._news.get, lambda tell: tell())
 
     def start(self) -> None:
-        """Start the threads."""
-        for thread in (*self._threads, self._announcer):
-            thread.start()
+        """Start the threads; raise ThreadRefused if the system does not start all of them."""
+        for started, thread in enumerate((self._announcer, *self._threads)):
+            try:
+                thread.start()
+            except RuntimeError as error:
+                raise ThreadRefused(
+                    f"The system has started {max(started - 1, 0)} of {self.slots} threads, and refuses the next one "
+                    f"({error}). Give fewer --threads (or OPTIONS['threads']) or --processes, or raise its limit: of "
+                    "processes and threads (ulimit -u, pids.max of a container), or of memory."
+                ) from None
 
     def run(self, jobs: Sequence[HeldJob]) -> None:
         """Have jobs run; their outcomes go to ``finished``."""
@@ -98,10 +109,11 @@ class Pool:
         """Let the threads finish what they were given, and end; wait for them for ``seconds`` at the most."""
         deadline = time.monotonic() + seconds
         self._waiting.close()
-        for thread in self._threads:
+        for thread in filter(threading.Thread.is_alive, self._threads):  # not those that have never been started
             thread.join(max(deadline - time.monotonic(), 0))
         self._news.put(None)
-        self._announcer.join(max(deadline - time.monotonic(), 0))
+        if self._announcer.is_alive():
+            self._announcer.join(max(deadline - time.monotonic(), 0))
         if seconds and self._announcer.is_alive() and (left := self._news.qsize()):
             logger.warning(
                 "the receivers of task_finished were too slow: the results of %d turns were not announced", left

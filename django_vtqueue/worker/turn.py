@@ -74,7 +74,8 @@ class Turns:
             work.release_ahead(everything=leaving)
         if leaving:
             work.in_flight.note_stop()
-        begun, outcomes = work.in_flight.to_count(), work.outcomes[:AT_ONCE]
+        # One, if the connection broke: all of them may be so large that the server waits for too long.
+        begun, outcomes = work.in_flight.to_count(), work.outcomes[: 1 if self.outage.gone else AT_ONCE]
         free, ahead = self.capacity()
         if work.take_next_transactional():
             free = max(free - 1, 0)  # a transactional job takes this slot

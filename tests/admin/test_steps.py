@@ -11,6 +11,7 @@ import pytest
 from django.contrib.auth.models import Permission
 from django.test import Client
 from django.urls import reverse
+from pytest_django import Settings
 
 from django_vtqueue import call
 from django_vtqueue.admin import step_table as admin_made
@@ -105,6 +106,17 @@ def test_skip_and_repeat(admin_client: Client, time: FakeClock) -> None:
     assert row.steps["done"] == []
     shown = html.unescape(text(page(admin_client, row)))
     assert re.search(r"step skipped admin .*'paid' steps repeated admin .*from step 1 on", shown)
+
+
+def test_skip_with_a_result_that_is_too_large(admin_client: Client, time: FakeClock, settings: Settings) -> None:
+    """The form says so, and nothing is changed."""
+    options = {"max_steps_bytes": 1000}
+    settings.TASKS = {"default": {**settings.TASKS["default"], "OPTIONS": options}}
+    row = waiting_job()
+    value = json.dumps("x" * 1000)
+    assert "max_steps_bytes allows 1,000" in post(admin_client, row, "skip_step", name="paid", value=value)
+    row.refresh_from_db()
+    assert (len(row.steps["done"]), row.history) == (1, [])
 
 
 def test_skip_what_it_does_not_wait_for(admin_client: Client, time: FakeClock) -> None:

@@ -1,14 +1,19 @@
 """The transaction of a task's own writes, and its acknowledgement in it."""
 
+import itertools
+import sys
 import threading
 import time
+from contextlib import suppress
+from types import FrameType
 
 import pytest
-from django.db import transaction
+from django.db import connections, transaction
 
 from django_vtqueue.core.job import HeldJob
 from django_vtqueue.core.settlement import Settlement, succeeded
 from django_vtqueue.exceptions import TaskTimeout
+from django_vtqueue.execution.connections import close_leftovers
 from django_vtqueue.execution.transactional import Lost, settle_with
 from tests.fake_clock import at
 from tests.project.models import Effect
@@ -111,6 +116,52 @@ def test_the_others_may_write_when_the_time_is_up(bench: Bench) -> None:
     done.set()
     thread.join()
     assert (raised, effects(bench)) == ([TaskTimeout, TaskTimeout], 0)
+
+
+class Strike:
+    """Raises TaskTimeout at one of the calls of a thread, which it is told of; ``left``: until then."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def __call__(self, frame: FrameType, event: str, argument: object) -> None:
+        if frame.f_code.co_filename != __file__ and event in ("call", "c_return"):
+            self.left -= 1
+            if self.left == 0:
+                raise TaskTimeout
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # it has struck in what is collected
+def test_a_time_limit_that_strikes_at_any_call(bench: Bench) -> None:
+    """TaskTimeout, which another thread may raise anywhere, leaves no transaction, and nothing that watches one.
+
+    The task's write is there if, and only if, its job is done. Here it is raised where the interpreter looks for it, at
+    one call after the other.
+    """
+
+    def work() -> Settlement:
+        write(bench)
+        return done(job)
+
+    numbers = itertools.count(1, 1 if bench.vendor == "sqlite" else 40)
+    strike = Strike(0)
+    while strike.left <= 0:
+        strike = Strike(next(numbers))
+        job, written, ended = held(bench), effects(bench), False
+        with suppress(Exception):  # one of Django's, in the end, if it has struck in the rollback
+            sys.setprofile(strike)
+            settle_with(bench.engine, job, 60, work)
+            sys.setprofile(None)
+            ended = True
+        assert ended or strike.left == 0
+        close_leftovers(inline=False)  # as after each job
+        connection = connections[bench.engine.alias]
+        assert (connection.in_atomic_block, connection.execute_wrappers) == (False, [])
+        state = "SUCCESSFUL" if effects(bench) > written else "RUNNING"
+        assert bench.found(job.id).state == state
+        assert state == "SUCCESSFUL" or not ended
+        bench.jobs.all().delete()
+    assert next(numbers) > 100
 
 
 def test_a_connection_is_as_before(bench: Bench) -> None:

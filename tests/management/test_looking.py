@@ -88,9 +88,12 @@ def test_list() -> None:
     assert read("list", "--task", "no.such.task") == read("list", "--text", "no such text") == []
     assert len(read("list", "--since", "10m")) == 2
     assert len(read("list", "--limit", "1")) == 1
-    for number in ("0", "-5", "many"):
-        with pytest.raises(CommandError, match="--limit: must be a whole number, 1 or more, not '"):
+    for number in ("0", "-5", "many", f"{10**30}"):
+        with pytest.raises(CommandError, match="--limit: must be a whole number, 1 to 100000, not '"):
             vtqueue("list", f"--limit={number}")
+    for option in ("--queue", "--task"):
+        with pytest.raises(CommandError, match=f"{option}: must not be empty"):
+            vtqueue("list", option, "")
     [line] = vtqueue("list", "--state", "scheduled").splitlines()
     assert line.split()[:4] == ["scheduled", "tests.project.tasks.add", later.id, "emails"]
     assert line.endswith("a=3, b=4")
@@ -198,3 +201,32 @@ def test_a_list_for_a_mistyped_name(settings: Any, capsys: pytest.CaptureFixture
     settings.TASKS = {"default": {**options, "QUEUES": ["default"]}}
     with pytest.raises(CommandError, match=r"There is no queue 'nix'\. There are: default, emails\."):
         vtqueue("list", "--queue", "nix")
+
+
+HOSTILE = "evil\x1b[2J\x9b2J\x7f\rq"
+
+
+@pytest.mark.parametrize("command", [["status"], ["list"], ["list", "--text", "2J"], ["show"], ["why"], ["purge"]])
+def test_what_a_terminal_obeys_is_escaped(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name of a queue, a payload or a reason clears no screen: its control characters are shown as escapes."""
+    asked: list[str] = []
+    monkeypatch.setattr("builtins.input", lambda question: asked.append(question) or "y")
+    job_id = Queue(HOSTILE).publish({"text": HOSTILE})
+    Queue(HOSTILE).pause(HOSTILE, by=HOSTILE)
+    arguments = {"show": [str(job_id)], "why": [str(job_id)], "purge": [HOSTILE]}.get(command[0], [])
+    said = vtqueue(*command, *arguments) + "".join(asked)
+    assert r"evil\x1b[2J\x9b2J\x7f" in said
+    assert [letter for letter in said if letter < " " or "\x7f" <= letter <= "\x9f"] == ["\n"] * said.count("\n")
+    if command[0] in ("status", "list", "show"):
+        said = vtqueue(*command, *arguments, "--json")
+        assert json.dumps(HOSTILE)[1:-1] in json.dumps(json.loads(said))
+        assert said.replace("\n", "").isprintable()
+
+
+def test_an_error_has_no_control_characters_either() -> None:
+    """What is refused is shown as all else is."""
+    Queue(HOSTILE).publish("x")
+    with pytest.raises(CommandError) as caught:
+        vtqueue("purge")
+    assert r"evil\x1b[2J\x9b2J\x7f\rq 1" in str(caught.value)
+    assert str(caught.value).isprintable()

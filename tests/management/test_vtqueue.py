@@ -238,6 +238,9 @@ def test_requeue_of_an_exception_by_its_name() -> None:
         (["--task", "shop.tasks.gone", "--dry-run"], "There is no such dead letter"),
         (["--all", "--rate", "0"], "rate is 0"),
         (["--task", "shop.tasks.gone"], "There is no such dead letter"),
+        (["--task", ""], "--task: must not be empty"),  # raw payloads have none
+        (["--queue", ""], "--queue: must not be empty"),
+        (["--exception", ""], "--exception: must not be empty"),
     ],
 )
 def test_requeue_of_many_that_makes_no_sense(arguments: list[str], why: str) -> None:

@@ -76,7 +76,10 @@ def test_queues_takes_only_those_named(database: Database, drain: Drain) -> None
         ),
         (["--queues", ""], [], "--queues '' names no queue; leave it out to serve all."),
         (["--queues", ","], [], "--queues ',' names no queue; leave it out to serve all."),
-        (["--threads", "0"], [], "argument --threads: must be a whole number, 1 or more, not '0'."),
+        (["--threads", "0"], [], "argument --threads: must be a whole number, 1 to 10000, not '0'."),
+        (["--threads", "100000"], [], "argument --threads: must be a whole number, 1 to 10000, not '100000'."),
+        (["--processes", "100000"], [], "argument --processes: must be a whole number, 1 to 10000, not '100000'."),
+        (["--max-jobs", "0"], [], "argument --max-jobs: must be a whole number, 1 or more, not '0'."),
         (["--drain-retries", "60"], [], "--drain-retries says how long --drain waits; give both."),
         (["--drain-retries", "-1"], [], "argument --drain-retries: must be a number of seconds, 0 or more, not '-1'."),
         (["--shutdown-timeout", "soon"], [], "--shutdown-timeout: must be a number of seconds, 0 or more, not 'soon'."),
@@ -90,6 +93,30 @@ def test_what_does_not_exist_is_refused_with_what_does(
     settings.TASKS = {"default": {**settings.TASKS["default"], "QUEUES": queues}}
     with pytest.raises(CommandError, match=re.escape(message)):
         call_command("vtworker", *arguments)
+
+
+FEW_THREADS = """
+import resource, sys, threading
+threading.stack_size(1 << 28)
+resource.setrlimit(resource.RLIMIT_STACK, (1 << 28, resource.RLIM_INFINITY))  # for child processes
+resource.setrlimit(resource.RLIMIT_AS, (1 << 32, resource.RLIM_INFINITY))
+from django.core.management import execute_from_command_line
+execute_from_command_line(sys.argv)
+"""
+
+
+def test_threads_that_the_system_refuses_are_said_in_a_sentence(database: Database, start: Start) -> None:
+    """No thread runs a job then, and all jobs wait as before; a supervisor goes on, and starts the process again."""
+    job_id = database.enqueue(tasks.add, 1, 2)
+    worker = start("-c", FEW_THREADS, "vtworker", "--no-reload", "--threads", "500")
+    assert worker.wait() == 1, worker.log
+    assert re.search(r"^CommandError: The system has started \d+ of 500 threads, and refuses", worker.log, re.MULTILINE)
+    supervisor = start("-c", FEW_THREADS, "vtworker", "--no-reload", "--threads", "500", "--processes", "2")
+    supervisor.wait_for("of 500 threads, and refuses")
+    assert supervisor.terminate() == 0
+    assert "Traceback" not in worker.log + supervisor.log
+    assert (database.job(job_id)["state"], database.job(job_id)["claims"]) == ("READY", 0)
+    assert not database.rows("SELECT * FROM vtqueue_workerprocess")
 
 
 @pytest.mark.django_db(transaction=True)

@@ -10,6 +10,7 @@ from tests.project import tasks
 from ..waiting import wait_until
 from .conftest import Start
 from .database import Database
+from .held import lines
 from .running import Running
 
 # Woken by a bell, or in an hour.
@@ -137,3 +138,17 @@ def test_a_retry_pauses_its_queue(database: Database, start_worker: Start) -> No
     assert worker.terminate() == 0
     assert database.job(other)["state"] == "READY"
     assert database.job(other)["claims"] == 0
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_large_results_that_come_together_are_stored_one_after_the_other(
+    database: Database, start_worker: Start, tmp_path: Path
+) -> None:
+    """Each takes a second; a turn that stores them all is ended by the server, for it is silent for too long then."""
+    ids = database.enqueue_many(tasks.return_text, [(7_000_000, str(tmp_path))] * 5)
+    worker = start_worker("--threads", "5", constants={"engines.postgresql.connection.SILENT": 3000})
+    wait_until(lambda: len(lines(tmp_path / "started")) == 5)
+    (tmp_path / "go").write_text("go")
+    database.wait_for(*ids)
+    assert [database.job(job_id)["claims"] for job_id in ids] == [1] * 5
+    assert "could not be stored" not in worker.log

@@ -444,3 +444,11 @@ def nap(seconds: float) -> None:
 def too_many_requests(seconds: float) -> None:
     """Meet a service that answers 429: all jobs of the queue shall wait."""
     raise Retry("429 Too Many Requests", delay=seconds, whole_queue=True)
+
+
+@task
+def return_text(length: int, folder: str = "") -> str:
+    """Return a text of so many characters; ``folder``: when a file ``go`` is there, as ``hold`` does."""
+    if folder:
+        hold.func(folder)
+    return "ä" * length

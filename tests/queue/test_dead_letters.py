@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from django.db import connection
+from pytest_django import Settings
 
 from django_vtqueue import Queue, control, requeue
 from django_vtqueue.models import DeadLetter, Job
@@ -162,3 +163,27 @@ def test_any_number_of_ids(verb: Callable[[list[str]], list[UUID]]) -> None:
     done = verb([*others, str(waiting), str(dead)])
     assert {waiting, dead} & set(done)
     assert len(done) == 1 or verb in (control.delete, dead_letters.discard)  # what was never there is gone, too
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("verb", [control.move, requeue])
+def test_no_job_goes_to_a_queue_that_no_backend_has(settings: Settings, verb: Any) -> None:
+    """A mistyped queue, in which no worker would look for the job, is an error that says which there are."""
+    settings.TASKS = {"default": {**settings.TASKS["default"], "QUEUES": ["default", "q"]}}
+    [job_id] = one_of_each(verb, UUID(int=1))
+    for name in ("nope", "Q"):
+        with pytest.raises(ValueError, match=f"TASKS has no queue '{name}'; its queues are default, q"):
+            verb([job_id], queue_name=name)
+    assert verb([job_id], queue_name="default") == [job_id]
+
+
+@pytest.mark.django_db
+def test_who_does_it_is_a_text() -> None:
+    """What is none is an error in words, and nothing is done; a longer name than is stored is cut."""
+    verbs = [control.cancel, requeue, partial(dead_letters.acknowledge, note="seen")]
+    for verb in verbs:
+        [job_id] = one_of_each(requeue, uuid4()) if verb is not control.cancel else one_of_each(verb, uuid4())
+        for by in (None, 7, b"anna"):
+            with pytest.raises(TypeError, match=f"by is {by!r}, but must be a text"):
+                verb([job_id], by=by)
+        assert verb([job_id], by="x" * 200) == [job_id]

@@ -13,7 +13,7 @@ from pytest_django import Settings
 from django_vtqueue import Queue
 from django_vtqueue.core.clock import from_instant
 from django_vtqueue.models import QueueState
-from django_vtqueue.queue import pauses
+from django_vtqueue.queue import arguments, pauses
 from django_vtqueue.queue.pauses import pause, paused, resume, sentence
 from tests.fake_clock import FakeClock, at
 from tests.pending import run_pending
@@ -205,4 +205,4 @@ def test_limits_are_those_of_the_table() -> None:
     """What is allowed fits, on a database that looks at lengths too."""
     fields = QueueState._meta
     assert fields.get_field("reason").max_length == pauses.LONGEST_REASON
-    assert fields.get_field("paused_by").max_length == pauses.LONGEST_BY
+    assert fields.get_field("paused_by").max_length == arguments.LONGEST_BY

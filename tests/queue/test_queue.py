@@ -85,6 +85,7 @@ def test_claim_many_takes_a_number(queue: Queue, limit: Any) -> None:
     """Anything but a whole number above 0 is refused, with what was given."""
     with pytest.raises(ValueError, match=rf"1 or more, not {limit!r}"):
         queue.claim_many(limit)
+    assert queue.claim_many(10**30) == []
 
 
 def test_publish_many(queue: Queue) -> None:
@@ -94,6 +95,17 @@ def test_publish_many(queue: Queue) -> None:
     assert [job.id for job in jobs] == ids
     assert [(job.payload["n"], job.priority) for job in jobs] == [(0, 1), (1, 1), (2, 1)]
     assert queue.publish_many([]) == []
+
+
+@pytest.mark.parametrize("wrong", ["abc", b"abc", {"celsius": 21.5}, None, 7, Queue])
+def test_publish_many_takes_a_list(queue: Queue, wrong: Any) -> None:
+    """One payload in the place of many is an error in words; its letters, or its keys, are no payloads."""
+    refused = pytest.raises(TypeError, match=r"publish_many takes a list of payloads, not .*: publish takes one")
+    with refused:
+        queue.publish_many(wrong)
+    with refused:
+        async_to_sync(queue.apublish_many)(wrong)
+    assert len(queue) == 0
 
 
 def test_publish_many_is_all_or_none(queue: Queue) -> None:
@@ -208,6 +220,8 @@ def test_ack_of_a_result_that_is_not_json(queue: Queue) -> None:
     job = claimed(queue)
     with pytest.raises(TypeError):
         job.ack(object())
+    with pytest.raises(PayloadTooLarge, match="The result has 16,000,001 bytes, but 16,000,000 are the most"):
+        job.ack("x" * 15_999_999)
     job.ack()
 
 
@@ -755,6 +769,23 @@ def test_run_without_heartbeat_lets_the_lease_end(alias: str, settings: Settings
     queue.run(stopping(stop, 1, lambda job: taken.append(wait_until(queue.claim))), stop=stop)
     assert Job.objects.using(alias).get().state == "RUNNING"
     taken[0].ack()
+
+
+@pytest.mark.parametrize("keys", [b"a", {"a": "b"}, 7, True])
+def test_what_is_no_list_of_keys(queue: Queue, keys: Any) -> None:
+    """The letters of a key, or the keys of a dictionary, are none of payloads."""
+    for name in ("unique_key", "concurrency_key"):
+        with pytest.raises(TypeError, match=f"{name} is .*, but must be a callable, or a list with a key for each"):
+            queue.publish_many(["x"], **{name: keys})
+    assert len(queue) == 0
+
+
+@pytest.mark.parametrize("verb", ["ack", "nack", "release", "extend"])
+def test_what_was_not_claimed_is_not_settled(queue: Queue, verb: str) -> None:
+    """Nothing, for claim may return None, an id, or a payload in the place of a job is an error in words."""
+    for wrong in (queue.claim(), queue.publish("x"), {"id": 7}):
+        with pytest.raises(TypeError, match=rf"{verb} takes a job that claim has returned, not "):
+            getattr(queue, verb)(wrong)
 
 
 def test_run_wakes_for_what_is_published_meanwhile(queue: Queue) -> None:

@@ -3,8 +3,9 @@
 from typing import Any
 
 import pytest
+from pytest_django import Settings
 
-from django_vtqueue import control, requeue
+from django_vtqueue import PayloadTooLarge, control, requeue
 from tests.pending import run_pending
 from tests.project import durable
 from tests.project.durable import CODE, DAY
@@ -89,6 +90,11 @@ def test_what_cannot_be_changed() -> None:
         control.skip_step(job().pk, "mail")
     with pytest.raises(ValueError, match="There is no step 3: 1 are done"):  # 2 is what it waits for
         control.repeat_steps(job().pk, 3)
+    with pytest.raises(ValueError, match="There is no step 'one': 1 are done"):
+        control.repeat_steps(job().pk, "one")  # type: ignore[arg-type]
+    for wrong in (None, "no id", 7):
+        with pytest.raises(ValueError, match=f"{wrong!r} is no id of a job: give all of it"):
+            control.skip_step(wrong, "shipped")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="not JSON"):
         control.skip_step(job().pk, "shipped", {1})
     for text in ILLEGIBLE:
@@ -96,6 +102,20 @@ def test_what_cannot_be_changed() -> None:
             control.skip_step(job().pk, "shipped", {"a": text})
     assert not control.skip_step("f" * 32, "shipped")
     assert job().history == []
+
+
+def test_a_result_that_is_too_large_for_the_steps(settings: Settings) -> None:
+    """What stands for a step counts for max_steps_bytes, as an event does; steps are repeated whatever their size."""
+    letter_id = dead()
+    options = {"queue_options": {"default": {"max_steps_bytes": 1000}}}
+    settings.TASKS = {"default": {**settings.TASKS["default"], "OPTIONS": options}}
+    with pytest.raises(PayloadTooLarge, match=r"With step 'two' .* have 2,\d\d\d bytes; max_steps_bytes allows 1,000"):
+        control.skip_step(letter_id, "two", "x" * 2000)
+    assert len(letter().steps["done"]) == 1
+    assert control.skip_step(letter_id, "two", "x" * 500)
+    options["queue_options"]["default"]["max_steps_bytes"] = 1
+    settings.TASKS = {"default": {**settings.TASKS["default"], "OPTIONS": options}}
+    assert control.repeat_steps(letter_id, 2)
 
 
 @pytest.mark.parametrize("name", ["a\0b", "\ud800", "", "x" * 256, None], ids=ascii)

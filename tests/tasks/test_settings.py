@@ -177,7 +177,8 @@ def test_durations_of_a_task() -> None:
         ("backoff", "exponential", "seconds, a sequence of seconds, or f(exception, task_result) -> seconds or None"),
         ("heartbeat", 1, "True or False"),
         ("max_payload_bytes", 0, "a whole number, 1 or more"),
-        ("threads", "4", "a whole number, 1 or more"),
+        ("threads", "4", "a whole number, 1 to 10000"),
+        ("processes", 10**30, "a whole number, 1 to 10000"),
         ("database", "", "a text or None"),
         ("task_modules", "shop.jobs", "a list of texts"),
         ("mask", [1], "a list of texts"),
@@ -471,3 +472,10 @@ def test_options_of_a_key_without_a_key(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="without unique_key"):
         queue.publish({}, **options)
     assert len(queue) == 0
+
+
+@pytest.mark.parametrize("wrong", ["emails", 5, "", [], 0])
+def test_what_stands_in_the_place_of_the_function(wrong: Any) -> None:
+    """An option without its name is an error that says how it is given; it is not taken for none."""
+    with pytest.raises(TypeError, match=r"@task stands above a function, not .*\. Name each option: queue_name="):
+        task(wrong)

@@ -107,6 +107,10 @@ def test_the_context_is_no_argument() -> None:
     [
         ({"unique_key": "{report_id"}, "is no format"),
         ({"unique_key": 7}, "unique_key is 7, but must be a format such as"),
+        ({"unique_key": ""}, "unique_key is '', but must be a format such as"),
+        ({"concurrency": 1, "concurrency_key": ""}, "concurrency_key is '', but must be a format such as"),
+        ({"rate": "1/s", "rate_key": ""}, "rate_key is '', but must be a format such as"),
+        ({"order_key": ""}, "order_key is '', but must be a format such as"),
         ({"unique_until": "end"}, "unique_until is 'end', but must be 'done' or 'start'"),
         ({"on_duplicate": "ignore"}, "on_duplicate is 'ignore', but must be 'keep' or 'replace' or 'error'"),
         ({"expires": 0}, "expires is 0, but must be a number of seconds above 0"),

@@ -219,6 +219,9 @@ def test_what_is_no_call() -> None:
         chain(shop.fetch)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="then takes call"):
         group([], then=shop.report)  # type: ignore[arg-type]
+    for wrong in ("", {}, None, call(shop.send, 1)):
+        with pytest.raises(TypeError, match="group takes a list"):
+            group(wrong)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="at least one call"):
         chain()
 

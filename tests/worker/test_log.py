@@ -6,7 +6,7 @@ from django_vtqueue.core import history
 from django_vtqueue.core.failures import Failure
 from django_vtqueue.core.job import HeldJob
 from django_vtqueue.core.settlement import failed
-from django_vtqueue.worker.log import words
+from django_vtqueue.worker.log import job_name, words
 
 
 @pytest.mark.parametrize(
@@ -26,3 +26,9 @@ def test_a_failure_is_one_line(message: str, said: str) -> None:
     job = HeldJob("0" * 32, "q", "app.t", 0, 0, 1, 1, 3, "w", 1, 0, 0, "{}", "[]", 0)
     settlement = failed(job, history.FAILED, Failure("builtins.ValueError", message, "", "f"), 0, 0)
     assert words(settlement) == said
+
+
+def test_the_name_of_a_queue_begins_no_line_of_its_own() -> None:
+    """What stands in a row is shown in one line, as an error is."""
+    job = HeldJob("0" * 32, "q\nok    shop.tasks.evil\x1b[2J", "", 0, 0, 1, 1, 3, "w", 1, 0, 0, "{}", "[]", 0)
+    assert job_name(job) == r"q\nok    shop.tasks.evil\x1b[2J …00000000"

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from django.core.management.base import BaseCommand, CommandError, no_translations
 
 from ...backend import VTQueueBackend
+from ...core.failures import printable
 from ...queue.lookup import UnclearId
 from ...queue.schema import mismatch
 from ..arguments import add_backend, add_ids, backend_of
@@ -96,6 +97,6 @@ class Command(BaseCommand):
             raise CommandError(f"{problem}.")
         try:
             for line in subcommand.run(backend, options):
-                self.stdout.write(line)
-        except UnclearId as error:
-            raise CommandError(str(error)) from error
+                self.stdout.write(printable(line))
+        except (UnclearId, CommandError) as error:
+            raise CommandError(printable(str(error))) from error

@@ -39,8 +39,19 @@ from ...worker.reload import run_with_reload, stop_with_parent
 from ...worker.shutdown import exit_at_once
 from ...worker.stop_signals import StopSignals
 from ...worker.supervisor import Supervisor
+from ...worker.thread_pool import ThreadRefused
 from ...worker.unread_records import without_unread_records
-from ..arguments import add_backend, backend_of, option_of, positive, refuse_copy, refuse_errors, refuse_file, seconds
+from ..arguments import (
+    add_backend,
+    at_once,
+    backend_of,
+    option_of,
+    positive,
+    refuse_copy,
+    refuse_errors,
+    refuse_file,
+    seconds,
+)
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -57,10 +68,10 @@ class Command(BaseCommand):
         add = parser.add_argument
         add_backend(parser)
         add("--queues", metavar="A,B", help="only these queues (default: all), also with weights: emails:3,default:1")
-        add("--threads", type=positive, metavar="N", help="jobs at a time (default: OPTIONS['threads'], or 4)")
+        add("--threads", type=at_once, metavar="N", help="jobs at a time (default: OPTIONS['threads'], or 4)")
         add(
             "--processes",
-            type=positive,
+            type=at_once,
             metavar="N",
             help="child processes, with as many threads each (default: 1, none)",
         )
@@ -121,7 +132,10 @@ class Command(BaseCommand):
             gc.freeze()  # what is there now stays: no need to look through it again and again
         show = options.drain and sys.stderr.isatty()
         with without_unread_records(), drain_bar(worker.engine, worker.scopes, log, show=show):
-            worker.run()
+            try:
+                worker.run()
+            except ThreadRefused as error:
+                raise CommandError(str(error)) from None
         logger.info(
             "vtworker %s done: %d job%s; longest write lock %.1fms",
             shown_worker(worker.id),

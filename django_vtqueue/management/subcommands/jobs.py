@@ -16,7 +16,7 @@ from ...models import DeadLetter, Job
 from ...queue import dead_letters
 from ...queue.dead_letters import Criteria
 from ...requeueing import queue_of_steps, start
-from ..arguments import add_ids, login
+from ..arguments import add_ids, login, not_empty
 from .why import entry_of
 
 NONE_SUCH = "There is no such dead letter."
@@ -58,9 +58,15 @@ def job_of(given: str, database: str) -> Job:
 def requeue_arguments(parser: ArgumentParser) -> None:
     add_ids(parser, "of a dead letter", nargs="*")
     parser.add_argument("--all", action="store_true", help="all, in the background")
-    parser.add_argument("--queue", dest="queue_name", metavar="NAME", help="all of this queue, in the background")
-    parser.add_argument("--task", dest="task_path", metavar="PATH", help="all of this task, in the background")
-    parser.add_argument("--exception", dest="exception_class", metavar="NAME", help="all of this class of exceptions")
+    parser.add_argument(
+        "--queue", type=not_empty, dest="queue_name", metavar="NAME", help="all of this queue, in the background"
+    )
+    parser.add_argument(
+        "--task", type=not_empty, dest="task_path", metavar="PATH", help="all of this task, in the background"
+    )
+    parser.add_argument(
+        "--exception", type=not_empty, dest="exception_class", metavar="NAME", help="all of this class of exceptions"
+    )
     parser.add_argument("--rate", type=int, metavar="N", help="so many a minute (default: at once)")
     parser.add_argument("--canary", action="store_true", help="one first, the others only when it has succeeded")
     parser.add_argument("--dry-run", action="store_true", help="only say how many they are")

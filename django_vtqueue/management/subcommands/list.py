@@ -5,12 +5,14 @@ from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from django.core.management.base import CommandError
 
 from ...backend import VTQueueBackend
 from ...core.clock import LAST, microseconds, to_instant
+from ...core.failures import printable
 from ...core.names import is_reserved
 from ...core.states import WORDS
 from ...engines import engine_for
@@ -18,7 +20,7 @@ from ...inspection.lists import ListQuery, Page, list_jobs, list_letters
 from ...inspection.waiting import count_children, state_word, waiting_sentence
 from ...models import DeadLetter, Job
 from ...tasks.task import find_task, import_task_modules, loaded_tasks
-from ..arguments import duration_or_moment, positive
+from ..arguments import duration_or_moment, not_empty, positive
 from ..output import add_json, ago, arguments, as_json, in_one_line, iso, table
 from .queues import remark_on
 
@@ -28,13 +30,19 @@ LOOKED_AT = 100_000  # rows
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--state", choices=WORDS, help="(default: any but dead)")
-    parser.add_argument("--queue", metavar="QUEUE", help="of this queue")
-    parser.add_argument("--task", metavar="PATH", help="of this task: shop.tasks.charge")
+    parser.add_argument("--queue", type=not_empty, metavar="QUEUE", help="of this queue")
+    parser.add_argument("--task", type=not_empty, metavar="PATH", help="of this task: shop.tasks.charge")
     parser.add_argument(
         "--since", metavar="WHEN", help="enqueued (dead: died) in the last 30m, 2h, 1d, or since 2030-12-31 15:00"
     )
     parser.add_argument("--text", default="", help="in the id, the task or the arguments, but not in what is hidden")
-    parser.add_argument("--limit", type=positive, default=50, metavar="N", help="no more than N jobs (default: 50)")
+    parser.add_argument(
+        "--limit",
+        type=partial(positive, most=LOOKED_AT),
+        default=50,
+        metavar="N",
+        help="no more than N jobs (default: 50)",
+    )
     add_json(parser)
 
 
@@ -57,7 +65,7 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
         yield from table([line(entry, now) for entry in page.rows])
     if not page.rows:
         for remark in remarks(backend, options):
-            print(remark, file=sys.stderr)
+            print(printable(remark), file=sys.stderr)
     if page.looked_to and len(page.rows) < options["limit"]:
         raise CommandError(f"Looked at {LOOKED_AT:,} jobs only; say the state, the queue, the task or the time too.")
 

@@ -13,6 +13,7 @@ from django.db.models import Count, Q
 
 from ...backend import VTQueueBackend
 from ...core.clock import from_instant, to_instant
+from ...core.failures import printable
 from ...core.humanize import local
 from ...core.names import is_reserved, refusal
 from ...engines import engine_for
@@ -144,7 +145,7 @@ def chosen(backend: VTQueueBackend, options: dict[str, Any], found: Counter[str]
 def confirm(question: str) -> None:
     """Ask; raise CommandError unless the answer is yes."""
     try:
-        answer = input(f"{question} [y/N] ")
+        answer = input(f"{printable(question)} [y/N] ")
     except EOFError:
         raise CommandError(
             "No terminal is there to confirm it, so nothing was deleted; --yes deletes without asking."
