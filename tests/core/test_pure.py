@@ -259,7 +259,6 @@ damaged = st.sampled_from(
 )
 
 
-
 @given(damaged | st.text() | values.map(json.dumps))
 def test_a_damaged_history_can_be_read_and_added_to(text: str) -> None:
     """Whatever somebody wrote into the row: it is shown, counted, and goes on."""

@@ -126,11 +126,11 @@ FROM unnest(%(ids)s::uuid[], %(moments)s::bigint[]) AS mine(id, moment)
 WHERE job.id = ANY(%(ids)s::uuid[]) AND job.id = mine.id"""
 UNBOOK = f"""
 UPDATE vtqueue_job SET due_at = moved_from, moved_from = NULL
-WHERE id IN (
+WHERE id = ANY(ARRAY(
     SELECT job.id FROM vtqueue_job AS job
     WHERE {IS_BOOKED} AND job.rate_key = %(key)s AND job.due_at > %(after)s
     ORDER BY job.due_at DESC LIMIT %(limit)s FOR UPDATE SKIP LOCKED
-)"""
+))"""
 
 
 class PostgreSQLLimits(PostgreSQLConnection):

@@ -240,17 +240,19 @@ SELECT coalesce({FIRST_UNKEPT.format("vtqueue_job")} <= %(now)s, false)
     OR coalesce({FIRST_UNKEPT.format("vtqueue_deadletter")} <= %(now)s, false)
     OR EXISTS (SELECT 1 FROM vtqueue_queuestate WHERE paused_until <= %(now)s)"""
 
+# ARRAY: rows are found once. As the inner side of a join they may be found anew for each row; those that are gone by
+# then are skipped, so each time the next ones come up, until nothing is left.
 PRUNE_JOBS = """
-DELETE FROM vtqueue_job WHERE id IN (
+DELETE FROM vtqueue_job WHERE id = ANY(ARRAY(
     SELECT id FROM vtqueue_job WHERE kept_until <= %(now)s AND finished_at IS NOT NULL
     ORDER BY kept_until LIMIT %(limit)s FOR UPDATE SKIP LOCKED
-)"""
+))"""
 
 PRUNE_LETTERS = """
-DELETE FROM vtqueue_deadletter WHERE id IN (
+DELETE FROM vtqueue_deadletter WHERE id = ANY(ARRAY(
     SELECT id FROM vtqueue_deadletter WHERE kept_until <= %(now)s
     ORDER BY kept_until LIMIT %(limit)s FOR UPDATE SKIP LOCKED
-)"""
+))"""
 
 PRUNE_PAUSES = "DELETE FROM vtqueue_queuestate WHERE paused_until <= %(now)s"
 
