@@ -43,8 +43,7 @@ def change(
     ids = ids_of(given, model, database)
     changed: set[UUID] = set()
     for some in slices(ids):
-        with engine_for(database).atomic():
-            changed.update(change_some(some))
+        changed |= engine_for(database).yielding(lambda: set(change_some(some)))  # noqa: B023
     wake_workers(database)
     return [job_id for job_id in ids if job_id in changed]
 
