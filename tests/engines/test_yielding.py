@@ -1,4 +1,4 @@
-"""Changes of many rows beside workers that lock the same rows in another order, on PostgreSQL: no deadlock.
+"""Changes of many rows beside turns that lock the same rows in another order, on PostgreSQL: no deadlock.
 
 ``VTQUEUE_RACES``: how often each race is run, times ten.
 """
@@ -16,9 +16,11 @@ from django.db import connections, transaction
 from django_vtqueue import Queue, control
 from django_vtqueue.conf import parse
 from django_vtqueue.core import history
+from django_vtqueue.core.clock import LAST_INSTANT
 from django_vtqueue.core.failures import recorded
 from django_vtqueue.core.job import HeldJob, Scope
-from django_vtqueue.core.settlement import Settlement, failed, released, succeeded
+from django_vtqueue.core.settlement import Settlement, failed, released, succeeded, suspended
+from django_vtqueue.core.steps import GATHER, Waiting
 from django_vtqueue.engines import Engine, engine_for
 from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.queue.claims import Claims, collect
@@ -55,12 +57,6 @@ def claimed(engine: Engine, worker: str, limit: int) -> list[HeldJob]:
 
 def done(job: HeldJob) -> Settlement:
     return succeeded(job, "null", at(2), None)
-
-
-def settled_in(engine: Engine, settlements: Sequence[Settlement]) -> None:
-    """Settle in a transaction."""
-    with engine.transaction():
-        settle(engine, settlements)
 
 
 def until_it_waits(engine: Engine, act: "Future[Any]", waits: str = WAITS) -> None:
@@ -132,6 +128,13 @@ def fate(job: HeldJob, chance: random.Random) -> Settlement:
     return failed(job, history.FAILED, FAILURE, at(2), None if kind == 2 else 0)
 
 
+def take_turns(engine: Engine, batches: Sequence[Sequence[Settlement]]) -> None:
+    """Settle each batch in a transaction, one after the other."""
+    for batch in batches:
+        with engine.transaction():
+            settle(engine, batch)
+
+
 def empty(engine: Engine) -> None:
     for model in (Job, DeadLetter):
         model.objects.using(engine.alias).all().delete()
@@ -148,12 +151,7 @@ def test_cancellations_beside_turns(engine: Engine, size: int) -> None:
             chance.shuffle(jobs)
             settlements = [fate(job, chance) for job in jobs]
             batches = [settlements[start : start + size] for start in range(0, 200, size)]
-
-            def take_turns(batches: Sequence[Sequence[Settlement]]) -> None:
-                for batch in batches:
-                    settled_in(engine, batch)
-
-            turns = [partial(take_turns, batches[first::2]) for first in (0, 1)]
+            turns = [partial(take_turns, engine, batches[first::2]) for first in (0, 1)]
             at_once(pool, *turns, partial(cancels, engine))
             assert not Job.objects.using(engine.alias).filter(state="RUNNING").exists()
 
@@ -163,12 +161,12 @@ def test_bulks_of_keys_beside_turns(engine: Engine, on_duplicate: Any) -> None:
     """Each key has one unfinished job at the end; nobody is refused as a deadlock."""
     queue, keys = Queue("q", engine.alias), [f"k{number:03}" for number in range(200)]
 
-    def take_turns(worker: str) -> None:
+    def work(worker: str) -> None:
         chance = random.Random(worker)
         for _ in range(15):
             jobs = claimed(engine, worker, 20)
             chance.shuffle(jobs)
-            settled_in(engine, [fate(job, chance) for job in jobs])
+            take_turns(engine, [[fate(job, chance) for job in jobs]])
 
     def publish_all() -> None:
         for _ in range(5):
@@ -179,7 +177,28 @@ def test_bulks_of_keys_beside_turns(engine: Engine, on_duplicate: Any) -> None:
             empty(engine)
             shuffled = random.Random(number).sample(keys, len(keys))
             queue.publish_many(shuffled, unique_key=shuffled)
-            at_once(pool, partial(take_turns, "v"), partial(take_turns, "w"), publish_all)
+            at_once(pool, partial(work, "v"), partial(work, "w"), publish_all)
             publish_all()
             unfinished = Job.objects.using(engine.alias).filter(finished_at=None)
             assert sorted(unfinished.values_list("unique_key", flat=True)) == keys
+
+
+@pytest.mark.parametrize("cancelled", [False, True], ids=["", "cancelled"])
+def test_parents_that_begin_to_wait_while_children_end(engine: Engine, cancelled: bool) -> None:
+    """Turns that settle some parents, and children of others, do not wait for each other; each parent is woken."""
+    with threads(2 + cancelled) as pool:
+        for number in range(ROUNDS):
+            empty(engine)
+            parents = publish(engine, 20)
+            for parent in parents:
+                publish(engine, 4, parent_id=parent)
+            jobs = claim(engine, Limits(parse({})), "w", 100)
+            until = Waiting(GATHER, "all", LAST_INSTANT, at(2))
+            settlements = [done(job) if job.parent_id else suspended(job, until) for job in jobs]
+            random.Random(number).shuffle(settlements)
+            batches = [settlements[start : start + 10] for start in range(0, 100, 10)]
+            turns = [partial(take_turns, engine, batches[first::2]) for first in (0, 1)]
+            at_once(pool, *turns, *[partial(control.cancel, parents, engine.alias)] * cancelled)
+            jobs_now = Job.objects.using(engine.alias)
+            assert not jobs_now.filter(finished_at=None, due_at=LAST_INSTANT).exists()
+            assert cancelled or jobs_now.filter(state="READY").count() == 20
