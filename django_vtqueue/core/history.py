@@ -70,6 +70,11 @@ def changed(outcome: str, message: str, by: str, now: int) -> Entry:
     return Entry(number=NO_ATTEMPT, worker=by, ended=now, outcome=outcome, message=message)
 
 
+def last_requeue(stored: Any) -> Entry | None:
+    """Return the entry of the last requeue in a history; see read."""
+    return next((item for item in reversed(read(stored)) if item.get("outcome") == REQUEUED), None)
+
+
 def rebased(text: str, onto: str) -> str:
     """Return the stored ``onto`` with the last entry of ``text``, which is the next attempt there."""
     return append(onto, Entry(**{**read(text)[-1], "number": number(onto)}))

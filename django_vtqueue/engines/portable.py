@@ -36,6 +36,15 @@ class Portable:
         """Return Django's atomic block; it may write even if the caller has a cursor open."""
         return transaction.atomic(using=self.alias)
 
+    def yielding(self, write: Callable[[], T]) -> T:
+        """Return what ``write`` returns, called in an atomic block that locks many rows.
+
+        Where workers lock the same rows in another order, it is undone when it has to wait, so that they go on, and
+        called again.
+        """
+        with self.atomic():
+            return write()
+
     def count(self, queue_name: str) -> int:
         """Return how many jobs of a queue are unfinished, whether they wait or are held."""
         waiting, held = self._jobs(queue_name, **WAITING), self._jobs(queue_name, lease_until__isnull=False)

@@ -49,4 +49,7 @@ class DurableSteps(ABC):
 
     @abstractmethod
     def wake_parents(self, job_ids: Collection[str], now: int) -> None:
-        """Make those of these jobs due that wait for children, and have none any more that is unfinished."""
+        """Make those of these jobs due that wait for children, and have none any more that is unfinished.
+
+        The settlement of children has gone before it, in the same transaction.
+        """

@@ -1,6 +1,7 @@
 """Jobs and dead letters that a caller names: by an id, or by the end of one that the log shows; many, or one."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 from uuid import UUID
 
@@ -41,10 +42,13 @@ def change(
     Return the ids that ``change_some`` returned, in the order in which they were given. Raise UnclearId.
     """
     ids = ids_of(given, model, database)
-    changed: set[UUID] = set()
+    engine, changed = engine_for(database), set[UUID]()
+
+    def changed_of(some: Sequence[UUID]) -> set[UUID]:
+        return set(change_some(some))  # read inside of the transaction
+
     for some in slices(ids):
-        with engine_for(database).atomic():
-            changed.update(change_some(some))
+        changed |= engine.yielding(partial(changed_of, some))
     wake_workers(database)
     return [job_id for job_id in ids if job_id in changed]
 

@@ -2,8 +2,8 @@
 
 import logging
 from collections import Counter
-from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -18,7 +18,6 @@ from .settling import settle
 
 logger = logging.getLogger("django_vtqueue")
 
-ALONE = nullcontext()  # a statement needs no transaction of ours
 Duplicates = dict[int, str]  # index of a new job -> id of the job that has its key
 
 
@@ -29,23 +28,27 @@ def insert_with_keys(engine: Engine, new: NewJobs, on_duplicate: str) -> Duplica
     """
     if on_duplicate == ERROR:
         refuse_twins(new)
-    with engine.atomic() if len(new.jobs) > 1 else ALONE:
-        if not (found := engine.insert_with_keys(new)):
-            return {}
-        if freed := bury_overdue_holders(engine, {job_id for job_id, _ in found.values()}):
-            again = [index for index, (job_id, _) in found.items() if job_id in freed]
-            still = engine.insert_with_keys(_some(new, again))
-            found = {index: there for index, there in found.items() if index not in again}
-            found |= {again[index]: there for index, there in still.items()}
-        for index, (job_id, task_path) in found.items():
-            if on_duplicate == ERROR or task_path != new.task_path:
-                raise _refusal(new, index, job_id, task_path)
-    duplicates = {index: job_id for index, (job_id, _) in found.items()}
-    if logger.isEnabledFor(logging.INFO):
+    insert = partial(_insert, engine, new, on_duplicate)
+    duplicates = engine.yielding(insert) if len(new.jobs) > 1 else insert()
+    if duplicates and logger.isEnabledFor(logging.INFO):
         for index, job_id in duplicates.items():
             told = (new.task_path or "payload", job_id[-8:], new.queue_name, _keys(new)[index], on_duplicate)
             logger.info("same  %s …%s queue=%s has the unique key %r already; on_duplicate=%s", *told)
     return duplicates
+
+
+def _insert(engine: Engine, new: NewJobs, on_duplicate: str) -> Duplicates:
+    if not (found := engine.insert_with_keys(new)):
+        return {}
+    if freed := bury_overdue_holders(engine, {job_id for job_id, _ in found.values()}):
+        again = [index for index, (job_id, _) in found.items() if job_id in freed]
+        still = engine.insert_with_keys(_some(new, again))
+        found = {index: there for index, there in found.items() if index not in again}
+        found |= {again[index]: there for index, there in still.items()}
+    for index, (job_id, task_path) in found.items():
+        if on_duplicate == ERROR or task_path != new.task_path:
+            raise _refusal(new, index, job_id, task_path)
+    return {index: job_id for index, (job_id, _) in found.items()}
 
 
 def bury_overdue_holders(engine: Engine, job_ids: set[str]) -> set[str]:

@@ -42,11 +42,17 @@ def checked_task(task: Task, where: str) -> Task:
 class ChildStore(Protocol):
     """Where a ledger stores its job's children and reads how they ended; see children.py, which imports the ledger."""
 
-    def enqueue(self, calls: Sequence[TaskCall], parent_id: str) -> list[str]:
-        """Enqueue children, in the caller's transaction; return their ids."""
+    def enqueue(self, calls: Sequence[TaskCall], parent_id: str, again: Sequence[str] = ()) -> list[str]:
+        """Enqueue children, in the caller's transaction; return their ids. A job of ``again`` stands for its call."""
 
-    def ended(self, ids: Sequence[str]) -> list[dict[str, Any]] | None:
-        """Return what became of children, to be kept; None as long as one is unfinished."""
+    def requeue(self, ids: Sequence[str], before: int, by: str) -> None:
+        """Requeue those children, in the caller's transaction, that have died before an instant."""
+
+    def ended(self, ids: Sequence[str], known: Sequence[dict[str, Any]] | None = None) -> list[dict[str, Any]] | None:
+        """Return what became of children, to be kept; None as long as one is unfinished.
+
+        ``known``: what was kept of them before; a success stays one, and so does a failure whose job is gone.
+        """
 
     def was_read(self, ids: Sequence[str]) -> None:
         """Keep children for no longer than other jobs."""

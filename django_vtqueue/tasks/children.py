@@ -14,6 +14,7 @@ from ..core.job import StoredJob
 from ..engines import engine_for, options_for
 from ..exceptions import StepError
 from ..models import DeadLetter, Job
+from ..queue import dead_letters
 from .calls import TaskCall
 from .compat import Task, TaskResult, TaskResultDoesNotExist
 from .results import result_of_row
@@ -28,12 +29,17 @@ class Children:
     def __init__(self, backend: VTQueueBackend) -> None:
         self.backend = backend
 
-    def enqueue(self, calls: Sequence[TaskCall], parent_id: str) -> list[str]:
-        """Enqueue children by the backends of their tasks, in the caller's transaction; return their ids, in order."""
-        ids = [""] * len(calls)
+    def enqueue(self, calls: Sequence[TaskCall], parent_id: str, again: Sequence[str] = ()) -> list[str]:
+        """Enqueue children by the backends of their tasks, in the caller's transaction; return their ids, in order.
+
+        ``again``: the jobs that these calls have had so far; one that is still there stays that of its call.
+        """
+        engine = engine_for(self.backend.database)
+        ids = [job_id if engine.find(job_id) else "" for job_id in again] or [""] * len(calls)
         of_task: dict[Task, list[int]] = {}
         for index, call in enumerate(calls):
-            of_task.setdefault(call.task, []).append(index)
+            if not ids[index]:
+                of_task.setdefault(call.task, []).append(index)
         for task, indexes in of_task.items():
             given = [(calls[index].args, calls[index].kwargs) for index in indexes]
             results = self.backend_of(task).enqueue_children(task, given, parent_id)
@@ -73,16 +79,29 @@ class Children:
             )
         return backend
 
-    def ended(self, ids: Sequence[str]) -> list[dict[str, Any]] | None:
-        """Return what became of children, to be kept with the parent; None as long as one is unfinished."""
+    def requeue(self, ids: Sequence[str], before: int, by: str) -> None:
+        """Requeue those children, in the caller's transaction, that have died before an instant; ``by``: see there."""
+        letters = DeadLetter.objects.using(self.backend.database).filter(died_at__lt=before)
+        for some in slices(list(map(UUID, ids))):
+            dead_letters.requeue(letters.filter(pk__in=some).only("pk"), self.backend.database, by=by)
+
+    def ended(self, ids: Sequence[str], known: Sequence[dict[str, Any]] | None = None) -> list[dict[str, Any]] | None:
+        """Return what became of children, to be kept with the parent; None as long as one is unfinished.
+
+        ``known``: what was kept of them before; a success stays one, and so does a failure whose job is gone.
+        """
+        ended = list(known or map(kept, [None] * len(ids)))
+        unread = [index for index, was in enumerate(ended) if was["state"] != states.SUCCESSFUL]
         jobs = Job.objects.using(self.backend.database).filter(finished_at=None)
-        if any(jobs.filter(pk__in=some).exists() for some in slices(list(map(UUID, ids)))):
+        if any(jobs.filter(pk__in=some).exists() for some in slices([UUID(ids[index]) for index in unread])):
             return None
         engine = engine_for(self.backend.database)
-        found = [engine.find(job_id) for job_id in ids]  # one by one: one may be requeued, and is in the other table
-        if any(job and job.state in (states.READY, states.RUNNING) for job in found):
-            return None
-        return [kept(job) for job in found]
+        for index in unread:
+            job = engine.find(ids[index])  # one by one: one may be requeued, and is in the other table
+            if job and job.state in (states.READY, states.RUNNING):
+                return None
+            ended[index] = kept(job) if job else ended[index]
+        return ended
 
     def was_read(self, ids: Sequence[str]) -> None:
         """Keep children for no longer than other jobs and dead letters of their queues, from now on."""

@@ -14,7 +14,7 @@ from typing import Any
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connections
 
-from ..core import clock, steps
+from ..core import clock, history, steps
 from ..core.encoding import dumps, legible
 from ..core.job import SHORT, HeldJob
 from ..core.steps import EVENT, GATHER, ITERATE, SLEEP, SNOOZE, STEP, Record, Suspend, Waiting
@@ -279,20 +279,25 @@ class Ledger:
             record["value"] = self.stored.events[index].get("value")
         return self.add(record, index).get("value")
 
-    def gather(self, name: str, calls: Sequence[TaskCall]) -> list[TaskResult]:
-        """See DurableContext.gather."""
+    def gather(self, name: str, calls: Sequence[TaskCall], again: Sequence[str] = ()) -> list[TaskResult]:
+        """See DurableContext.gather; ``again``: the jobs of these calls, which have failed: each is taken once more."""
         if self.children is None or not all(isinstance(each, TaskCall) for each in calls):
             raise StepError(f'gather {name!r} takes a list of call(task, …): gather("send", [call(send, 7)]).')
-        record = self.next(GATHER, name)
-        if record is None:
-            if len(calls) > (most := (self.limit - len(dumps(self.done))) // OF_CHILD):
-                raise StepsTooLarge(
-                    f"gather {name!r} has {len(calls):,} children; max_steps_bytes ({self.limit:,}) allows {most:,} "
-                    "here. Gather fewer at once, in context.iterate(…), or raise the limit of the queue."
-                )
+        record, requeue = self.next(GATHER, name), history.last_requeue(self.held.history)
+        if record is None and len(calls) > (most := (self.limit - len(dumps(self.done))) // OF_CHILD):
+            raise StepsTooLarge(
+                f"gather {name!r} has {len(calls):,} children; max_steps_bytes ({self.limit:,}) allows {most:,} "
+                "here. Gather fewer at once, in context.iterate(…), or raise the limit of the queue."
+            )
+        if record is None or (requeue and "value" not in record):
             with self.making(name), self.transaction(self.engine.atomic):
-                ids = self.children.enqueue(calls, self.held.id)
-                record = self.add(Record(kind=GATHER, name=name, began=self.now(), children=ids))
+                if record is None:
+                    ids = self.children.enqueue(calls, self.held.id, again)
+                    record = self.add(Record(kind=GATHER, name=name, began=self.now(), children=ids))
+                else:
+                    self.write()
+                if requeue:
+                    self.children.requeue(record["children"], requeue["ended"], requeue["worker"])
                 if self.engine.stop_requests([self.held]):  # the row is locked now: a later one sees these children
                     raise self.suspend(SNOOZE, name, self.held.due_at, self.now())
         ids = record["children"]
@@ -301,16 +306,22 @@ class Ledger:
                 f"gather {name!r} has {len(ids)} children as it is stored, but its code asks for {len(calls)} now. The "
                 "calls must be the same each time: have a step return what they are made of."
             )
-        if "value" not in record:
-            ended = self.children.ended(ids)
-            if ended is None:
-                since = record["began"]
-                raise self.suspend(GATHER, name, steps.look_again_at(since, self.now()), since)
+        if self.position == len(self.done):
+            self.read_children(name, record)
+        return self.children.results(ids, record["value"], calls)
+
+    def read_children(self, name: str, record: Record) -> None:
+        """Store what became of children: of all at first, later of those that had failed and were requeued since."""
+        assert self.children
+        ended = self.children.ended(record["children"], record.get("value"))
+        if ended is None:
+            since = record["began"]
+            raise self.suspend(GATHER, name, steps.look_again_at(since, self.now()), since)
+        if ended != record.get("value"):
             record["value"], record["at"] = ended, self.now()
             with self.transaction(self.engine.atomic):
                 self.write()
-                self.children.was_read(ids)
-        return self.children.results(ids, record["value"], calls)
+                self.children.was_read(record["children"])
 
     def back_to(self, base: int) -> None:
         """Forget what was done behind a place, and store that."""

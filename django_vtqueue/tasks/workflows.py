@@ -6,6 +6,7 @@ from datetime import timedelta
 from functools import partial
 from inspect import Parameter
 from typing import Any, Union, cast
+from uuid import UUID
 
 from django.utils.dateparse import parse_datetime
 
@@ -176,7 +177,7 @@ def results(
 ) -> list[Any]:
     """Return the results of calls that run as children; raise WorkflowFailed if one has failed.
 
-    What has failed before the last requeue of the whole is enqueued anew.
+    What has failed before the last requeue of the whole is requeued, or enqueued anew if its dead letter is gone.
     """
     found = context.gather(name, calls)
     while failed := [index for index, result in enumerate(found) if result.status != TaskResultStatus.SUCCESSFUL]:
@@ -186,7 +187,8 @@ def results(
             context.gather(ON_FAILURE, [on_failure(failures)])
         if not again:
             raise WorkflowFailed(message(name, failures, len(calls)))
-        for index, result in zip(failed, context.gather(name, [calls[index] for index in failed]), strict=True):
+        ids = [UUID(found[index].id).hex for index in failed]
+        for index, result in zip(failed, context._ledger.gather(name, [calls[i] for i in failed], ids), strict=True):
             found[index] = result
     return [result.return_value for result in found]
 
@@ -199,8 +201,8 @@ def was_told(context: JobContext) -> bool:
 
 def requeued_since(context: JobContext, result: TaskResult) -> bool:
     """Return whether the whole was requeued after the end of a call."""
-    entries = [entry for entry in history.read(context._job.history) if entry.get("outcome") == history.REQUEUED]
-    return bool(entries) and (not result.finished_at or entries[-1]["ended"] > clock.to_instant(result.finished_at))
+    requeue = history.last_requeue(context._job.history)
+    return requeue is not None and (not result.finished_at or requeue["ended"] > clock.to_instant(result.finished_at))
 
 
 def failure(index: int, result: TaskResult) -> dict[str, Any]:

@@ -3,10 +3,12 @@
 import json
 from pathlib import Path
 
-from django_vtqueue import call, chain, group
+from django_vtqueue import call, chain, group, requeueing
+from django_vtqueue.queue.dead_letters import Criteria
 from django_vtqueue.tasks.workflows import Workflow
 from tests.project import workflows as shop
 
+from ..conftest import ALIAS
 from ..waiting import wait_until
 from .conftest import Start
 from .database import Database
@@ -46,3 +48,19 @@ def test_a_group_in_two_workers(database: Database, start_worker: Start) -> None
     assert database.job(whole)["result"] == '"Sum: 27"'
     [made] = database.rows("SELECT count(*) AS made FROM vtqueue_job WHERE parent_id = ?", whole)
     assert made["made"] == 7
+
+
+def test_requeued_with_its_calls(database: Database, start_worker: Start, tmp_path: Path) -> None:
+    """All that died is requeued in the background, the whole before most of its calls: each runs once."""
+    count = 2 * requeueing.BATCH + 1
+    whole = enqueue(database, group([call(shop.opened, number, str(tmp_path)) for number in range(count)]))
+    for _ in range(2):
+        start_worker("--threads", "2")
+    wait_until(lambda: len(database.rows("SELECT 1 FROM vtqueue_deadletter")) == count + 1)
+    (tmp_path / "tried").unlink()
+    (tmp_path / "open").touch()
+    database.write("UPDATE vtqueue_deadletter SET died_at = 1 WHERE id = ?", whole)
+    requeueing.start(Criteria(), using=ALIAS)
+    database.wait_for(whole)
+    assert json.loads(database.job(whole)["result"]) == [*range(count)]
+    assert sorted(map(int, (tmp_path / "tried").read_text().split())) == [*range(count)]

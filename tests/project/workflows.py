@@ -75,6 +75,16 @@ def killed_once(context: JobContext, value: int, folder: str) -> int:
 
 
 @task
+def opened(number: int, folder: str) -> int:
+    """Note each execution, and give up as long as there is no file ``open``."""
+    with (Path(folder) / "tried").open("a") as file:
+        file.write(f"{number}\n")
+    if not (Path(folder) / "open").exists():
+        raise GiveUp("closed")
+    return number
+
+
+@task
 def add_one(value: int) -> int:
     note("add_one")
     return value + 1

@@ -9,7 +9,7 @@ from ...core import states
 from ...core.job import ClaimKey, HeldJob
 from ...core.settlement import Settlement
 from .connection import PostgreSQLConnection
-from .statements import GUARD, GUARD_OF_BURIAL, HELD, Values, hexed
+from .statements import GUARD, GUARD_OF_BURIAL, HELD, Values, hexed, uuids
 from .steps import EVENTS, LOCK_ROWS, UNFINISHED_CHILD, with_steps
 
 GUARDED = ("job.id uuid", "job.claims bigint", "job.worker_id text")
@@ -154,9 +154,11 @@ class PostgreSQLSettling(PostgreSQLConnection):
             lost |= self._ack(done)
         if at_once := [item for item in again if not item.waiting]:
             lost |= self._make_ready(at_once)
-        if waits := [item for item in again if item.waiting]:
-            lost |= self._wait(waits)
-        return lost
+        waits = [item for item in again if item.waiting]
+        parents = {item.job.parent_id for item in settlements if item.job.parent_id and item.state != states.READY}
+        if parents or waits:  # those that wait may be parents, too: in one order, else two turns wait for each other
+            self._rows(LOCK_ROWS, {"ids": uuids(parents.union(item.job.id for item in waits))})
+        return lost | self._wait(waits) if waits else lost
 
     def _take_keys_back(self, jobs: Sequence[HeldJob]) -> None:
         """Run TAKE_KEYS_BACK, which does not see a key that another transaction is just taking, and is refused then.
@@ -179,7 +181,6 @@ class PostgreSQLSettling(PostgreSQLConnection):
 
     def _wait(self, waits: Sequence[Settlement]) -> set[ClaimKey]:
         rows = WAITS.given(waits)
-        self._rows(LOCK_ROWS, rows)
         return set() if self._run(WAIT, rows) == len(waits) else self._keys(NOT_WAITING, rows)
 
     def _ack(self, done: Sequence[Settlement]) -> set[ClaimKey]:

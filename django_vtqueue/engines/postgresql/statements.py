@@ -211,11 +211,12 @@ INSERT INTO vtqueue_job (
     parent_id, enqueued_at, started_at, 'READY', %(now)s, payload,
     CASE WHEN history NOT LIKE '[%%]' THEN history ELSE
         left(history, -1) || CASE history WHEN '[]' THEN '' ELSE ',' END || CASE WHEN parent_id IS NULL OR EXISTS (
-            SELECT 1 FROM vtqueue_job AS parent
-            WHERE parent.id = letter.parent_id AND parent.finished_at IS NULL
-              AND strpos(parent.steps, {hexed("letter.id")}) > 0
+            SELECT 1 FROM (
+                SELECT id, steps FROM vtqueue_job WHERE finished_at IS NULL
+                UNION ALL SELECT id, steps FROM vtqueue_deadletter
+            ) AS parent
+            WHERE parent.id = letter.parent_id AND strpos(parent.steps, {hexed("letter.id")}) > 0
               AND (parent.steps::json -> 'done' -> -1 ->> 'children') IS NOT NULL
-              AND (parent.steps::json -> 'done' -> -1 ->> 'value') IS NULL
         ) THEN %(entry)s ELSE %(orphaned)s END || ']'
     END, steps
 FROM vtqueue_deadletter AS letter WHERE letter.id = ANY(%(ids)s::uuid[])

@@ -5,7 +5,7 @@ They are put together from their parts, as ``json``: unlike ``jsonb`` that keeps
 A wait is settled by WAIT, not by MAKE_READY: one UPDATE sees whether the event or the end of the last child has come
 meanwhile, and the sender's one UPDATE sees whether the job waits. Whichever comes second finds the other. The children
 of a job are other rows than its own, so whoever counts them has locked the parent's row by a statement before: then the
-count sees what all that had the lock before have committed. Parents are locked in the order of their ids.
+count sees what all that had the lock before have committed. The settlement of the children locks it, see settling.py.
 """
 
 from collections.abc import Collection
@@ -146,6 +146,4 @@ class PostgreSQLSteps(PostgreSQLConnection, DurableSteps):
         self._rows(LOCK_FAMILIES, {"ids": sorted(job_ids)})
 
     def wake_parents(self, job_ids: Collection[str], now: int) -> None:
-        with self.transaction():
-            self._rows(LOCK_ROWS, {"ids": sorted(job_ids)})
-            self._run(WAKE_PARENTS, {"ids": sorted(job_ids), "now": now})
+        self._run(WAKE_PARENTS, {"ids": sorted(job_ids), "now": now})

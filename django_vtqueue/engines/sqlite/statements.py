@@ -180,11 +180,13 @@ INSERT OR IGNORE INTO vtqueue_job (
     started_at, 'READY', :now, payload,
     CASE WHEN json_valid(history) THEN json_insert(history, '$[#]', json(
         CASE WHEN parent_id IS NULL OR EXISTS (
-            SELECT 1 FROM vtqueue_job AS parent
-            WHERE parent.id = vtqueue_deadletter.parent_id AND +parent.finished_at IS NULL
+            SELECT 1 FROM (
+                SELECT id, steps FROM vtqueue_job WHERE +finished_at IS NULL
+                UNION ALL SELECT id, steps FROM vtqueue_deadletter
+            ) AS parent
+            WHERE parent.id = vtqueue_deadletter.parent_id
               AND CASE WHEN json_valid(parent.steps) THEN instr(parent.steps, vtqueue_deadletter.id) END
               AND json_extract(parent.steps, '$.done[#-1].children') IS NOT NULL
-              AND json_extract(parent.steps, '$.done[#-1].value') IS NULL
         ) THEN :entry ELSE json_set(:entry, '$.message', :orphan) END
     )) ELSE history END, steps
 FROM vtqueue_deadletter WHERE id IN (SELECT value FROM json_each(:ids))"""
