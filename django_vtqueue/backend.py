@@ -128,6 +128,11 @@ class VTQueueBackend(BaseTaskBackend):
     def _engine(self) -> Engine:
         return engine_for(self.database)
 
+    @property
+    def largest_result(self) -> int | None:
+        """The bytes of the largest result that its database takes; None for any."""
+        return self._engine.largest_result
+
     def now(self) -> int:
         """Return the present instant, by the clock of its database."""
         return self._engine.now()

@@ -37,7 +37,7 @@ class DamagedJob(VTQueueError):
 
 
 class PayloadTooLarge(VTQueueError, ValueError):
-    """A payload is larger than ``max_payload_bytes``, or a result than 16,000,000 bytes; nothing was stored."""
+    """A payload is larger than ``max_payload_bytes``, or a result than its database takes; nothing was stored."""
 
 
 class QueueFull(VTQueueError):

@@ -33,7 +33,6 @@ CURES: tuple[tuple[type | tuple[type, ...], str], ...] = (
     (object, "strings, numbers, booleans, None, lists or dictionaries of them"),
 )
 
-MOST_OF_RESULT = 16_000_000  # bytes
 SEARCHED = 100_000  # characters of a value in which the wrong part is looked for: each level of it is encoded once more
 
 # In JSON text, what no database reads inside of it: a NUL character, or half of a pair of surrogates (``dumps`` escapes
@@ -101,16 +100,13 @@ def encode(value: Any, name: str = "value") -> str:
         raise refusal({name: value}) from None
 
 
-def encode_result(value: Any) -> str:
-    """Return a result as text; raise TypeError if it is not JSON, PayloadTooLarge if it is larger than MOST_OF_RESULT.
-
-    A database writes a larger one, or several of them, for so long that nothing else is settled or renewed meanwhile.
-    """
+def encode_result(value: Any, most: int | None) -> str:
+    """Return a result as text; raise TypeError if it is not JSON, PayloadTooLarge for more than ``most`` bytes."""
     text = encode(value, "result")
-    if len(text) > MOST_OF_RESULT // 4 and (size := len(text.encode())) > MOST_OF_RESULT:
+    if most and len(text) > most // 4 and (size := len(text.encode())) > most:
         raise PayloadTooLarge(
-            f"The result has {size:,} bytes, but {MOST_OF_RESULT:,} are the most. Store the data elsewhere and return "
-            "a reference to it."
+            f"The result has {size:,} bytes, but this database takes {most:,} at the most. Store the data elsewhere "
+            "and return a reference to it."
         )
     return text
 

@@ -57,6 +57,7 @@ class Engine(Portable, RowLocks, Overflow, Limiting, DurableSteps, ABC):
     ``last_hold``, ``longest_hold``: for how many seconds its last transaction, and the longest one, could write.
     """
 
+    largest_result: int | None = None  # bytes
     looks_first = True  # a worker looks before it claims: a claim that finds nothing keeps other writers waiting
 
     def __init__(self, alias: str, *, traced: bool = True) -> None:

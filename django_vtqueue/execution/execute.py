@@ -182,7 +182,7 @@ class Execution:
         Raise TypeError if it is not JSON, PayloadTooLarge if it is too large.
         """
         try:
-            text = encode_result(value)
+            text = encode_result(value, self.backend.largest_result)
             self.returned = decode(text)  # what cannot be read again is no result
         except (TypeError, ValueError) as error:
             self.final = True

@@ -52,10 +52,11 @@ class ClaimedJob:
         """End the job for good: it is done. ``result``: any JSON value, kept for ``result_ttl``.
 
         Raises LeaseLost, and changes nothing, if another claim has taken the job since; TypeError if the result is not
-        JSON, PayloadTooLarge if it has more than 16,000,000 bytes.
+        JSON, PayloadTooLarge if it has more than 16,000,000 bytes on PostgreSQL.
         """
         ttl = clock.microseconds_or_none(self._options.policy(self._held.queue_name).result_ttl)
-        self._settle(succeeded(self._held, encode_result(result), self._engine.now(), ttl))
+        text = encode_result(result, self._engine.largest_result)
+        self._settle(succeeded(self._held, text, self._engine.now(), ttl))
 
     def nack(self, delay: float | timedelta = 0, error: BaseException | str | None = None) -> None:
         """End an attempt that failed: visible again after ``delay`` seconds, or a dead letter if it was the last one.

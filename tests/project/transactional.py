@@ -63,12 +63,6 @@ def append(name: str) -> None:
 
 
 @task(transactional=True)
-def append_text(length: int) -> str:
-    Effect.objects.create(name="text")
-    return "ä" * length
-
-
-@task(transactional=True)
 def hang(name: str) -> None:
     """Write, and keep the write lock for a while."""
     Effect.objects.create(name=name)

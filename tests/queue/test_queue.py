@@ -220,8 +220,6 @@ def test_ack_of_a_result_that_is_not_json(queue: Queue) -> None:
     job = claimed(queue)
     with pytest.raises(TypeError):
         job.ack(object())
-    with pytest.raises(PayloadTooLarge, match="The result has 16,000,001 bytes, but 16,000,000 are the most"):
-        job.ack("x" * 15_999_999)
     job.ack()
 
 

@@ -54,9 +54,6 @@ from django_vtqueue.tasks.compat import (
 from django_vtqueue.tasks.task import find_task, options_of
 from django_vtqueue.worker.inline import run_due
 from tests.pending import run_pending
-from tests.project.models import Effect
-from tests.project.tasks import return_text
-from tests.project.transactional import append_text
 
 from ..columns import as_stored
 from ..waiting import PATIENCE, wait_until
@@ -442,27 +439,6 @@ def test_a_result_that_is_not_json_is_not_retried(called: Task) -> None:
     result.refresh()
     assert (result.status, result.errors[0].exception_class) == (TaskResultStatus.FAILED, TypeError)
     assert not Job.objects.exists()
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_result_that_is_too_large_is_not_retried() -> None:
-    """It is a dead letter that says how large it is, and how large it may be; the largest one is kept."""
-    for returns in (return_text, append_text):
-        result, largest = returns.enqueue(8_000_000), returns.enqueue(7_999_999)
-        run_pending()
-        letter = DeadLetter.objects.get()
-        assert (str(letter.pk), letter.attempts, letter.message) == (
-            result.id,
-            1,
-            "The result has 16,000,002 bytes, but 16,000,000 are the most. Store the data elsewhere and return a "
-            "reference to it. The call has returned, so it is not tried again.",
-        )
-        result.refresh()
-        largest.refresh()
-        assert result.errors[0].exception_class is PayloadTooLarge
-        assert len(largest.return_value) == 7_999_999
-        letter.delete()
-    assert Effect.objects.count() == 1  # what the transactional task wrote is rolled back with its end
 
 
 @pytest.mark.django_db

@@ -50,6 +50,7 @@ class PostgreSQLEngine(
 ):
     """See Engine."""
 
+    largest_result = 16_000_000  # it writes a larger one for so long that nothing else is settled or renewed meanwhile
     looks_first = False
     locks_rows = True
 
