@@ -52,7 +52,7 @@ WHERE id = ANY(%(ids)s::uuid[])"""
 IS_PARKED = f"""job.finished_at IS NULL AND job.lease_until IS NULL AND job.moved_from IS NOT NULL
       AND job.concurrency_key IS NOT NULL AND job.due_at = {LAST_INSTANT}"""
 
-# The queues in which jobs of these keys are parked, each found by one seek, and the first of them.
+# The queues in which jobs of these keys are parked, each found by one seek; the first of each. ARRAY: see PRUNE_JOBS.
 NEXT_QUEUE = f"SELECT job.queue_name FROM vtqueue_job AS job WHERE {IS_PARKED}"
 UNPARK = f"""
 WITH RECURSIVE line(key, most, name) AS (
@@ -63,13 +63,14 @@ WITH RECURSIVE line(key, most, name) AS (
         {NEXT_QUEUE} AND job.concurrency_key = line.key AND job.queue_name > line.name ORDER BY job.queue_name LIMIT 1
     ) FROM line WHERE line.name IS NOT NULL
 )
-UPDATE vtqueue_job AS back SET due_at = back.moved_from, moved_from = NULL
-FROM line CROSS JOIN LATERAL (
-    SELECT job.id FROM vtqueue_job AS job
-    WHERE {IS_PARKED} AND job.concurrency_key = line.key AND job.queue_name = line.name
-    ORDER BY job.priority DESC, job.moved_from LIMIT line.most FOR UPDATE SKIP LOCKED
-) AS parked
-WHERE back.id = parked.id"""
+UPDATE vtqueue_job SET due_at = moved_from, moved_from = NULL
+WHERE id = ANY(ARRAY(
+    SELECT parked.id FROM line CROSS JOIN LATERAL (
+        SELECT job.id FROM vtqueue_job AS job
+        WHERE {IS_PARKED} AND job.concurrency_key = line.key AND job.queue_name = line.name
+        ORDER BY job.priority DESC, job.moved_from LIMIT line.most FOR UPDATE SKIP LOCKED
+    ) AS parked
+))"""
 
 # Who ends one of these has its row, and will want the lock of its key: it unparks the next one itself.
 UNPARK_ROWS = f"""
