@@ -10,21 +10,30 @@ from django_vtqueue.engines import Engine, engine_for
 from django_vtqueue.models import DeadLetter, Job
 from tests.fake_clock import at
 
-OFF = ("hashjoin", "hashagg", "sort", "material")
-COUNT = 8
+LOOPS = [("hashjoin", "hashagg", "sort", "material"), ("sort", "material", "indexscan")]
+COUNT, MANY = 8, 3000
 
 
-@pytest.fixture
-def engine(postgresql_database: str) -> Engine:
-    """Return an engine whose rows are joined by loops, as may be when a table seems to be small; it has some jobs."""
+@pytest.fixture(params=LOOPS, ids=["", "without indexes"])
+def engine(request: pytest.FixtureRequest, postgresql_database: str) -> Engine:
+    """Return an engine whose rows are joined by loops, as may be when few are left of many; it has some jobs."""
+    engine = engine_for(postgresql_database)
+    publish(engine, MANY)
     with connections[postgresql_database].cursor() as cursor:
-        for name in OFF:
+        cursor.execute("VACUUM ANALYZE vtqueue_job")
+        Job.objects.using(engine.alias).all().delete()
+        cursor.execute("VACUUM vtqueue_job")
+        for name in request.param:
             cursor.execute(f"SET enable_{name} = off")
-    engine, jobs = engine_for(postgresql_database), [(new_id(), "{}") for _ in range(COUNT)]
-    keys: list[str | None] = ["key"] * COUNT
+    publish(engine, COUNT)
+    return engine
+
+
+def publish(engine: Engine, count: int) -> None:
+    jobs = [(new_id(), "{}") for _ in range(count)]
+    keys: list[str | None] = ["key"] * count
     new = NewJobs("q", "a.b", 0, 3, 60_000_000, at(0), at(0), jobs, concurrency_keys=keys, rate_keys=keys)
     engine.insert_with_keys(new)
-    return engine
 
 
 @pytest.mark.parametrize("kind", [Job, DeadLetter])
