@@ -103,7 +103,8 @@ FROM found CROSS JOIN LATERAL (
 DUE_OF_KEY = """
 SELECT count(*) FROM (
     SELECT job.due_at, job.lease_until FROM vtqueue_job AS job
-    WHERE job.concurrency_key = %(key)s AND job.finished_at IS NULL LIMIT %(limit)s
+    WHERE job.concurrency_key = %(key)s AND job.finished_at IS NULL
+    ORDER BY job.enqueued_at, job.id LIMIT %(limit)s
 ) AS first WHERE first.lease_until IS NULL AND first.due_at <= %(now)s"""
 
 RATES = "SELECT key, next_at, interval_us FROM vtqueue_rate WHERE key = ANY(%(keys)s)"
