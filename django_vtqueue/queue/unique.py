@@ -38,6 +38,7 @@ def insert_with_keys(engine: Engine, new: NewJobs, on_duplicate: str) -> Duplica
 
 
 def _insert(engine: Engine, new: NewJobs, on_duplicate: str) -> Duplicates:
+    """Store new jobs, those with the keys of jobs that have expired too; raise DuplicateJob for a key that is taken."""
     if not (found := engine.insert_with_keys(new)):
         return {}
     if freed := bury_overdue_holders(engine, {job_id for job_id, _ in found.values()}):

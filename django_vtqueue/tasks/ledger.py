@@ -295,7 +295,7 @@ class Ledger:
                     ids = self.children.enqueue(calls, self.held.id, again)
                     record = self.add(Record(kind=GATHER, name=name, began=self.now(), children=ids))
                 else:
-                    self.write()
+                    self.write()  # first of all: on SQLite a transaction that has read may be refused the lock
                 if requeue:
                     self.children.requeue(record["children"], requeue["ended"], requeue["worker"])
                 if self.engine.stop_requests([self.held]):  # the row is locked now: a later one sees these children
