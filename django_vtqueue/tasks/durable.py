@@ -1,4 +1,4 @@
-"""The part of a task's context by which the task proceeds in steps; see ledger.py for what becomes of them."""
+"""The part of a task's context by which the task proceeds in steps, and waits; see ledger.py for what is kept of it."""
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -12,6 +12,7 @@ from django.db.models import Model, QuerySet
 from ..core.steps import STEP
 from ..core.timeouts import awaited_value
 from ..exceptions import StepError
+from . import waits
 from .calls import TaskCall
 from .compat import TaskResult
 from .ledger import Ledger
@@ -50,7 +51,7 @@ class DurableContext:
 
     def sleep(self, name: str, duration: float | timedelta) -> None:
         """Go on after ``duration`` (seconds or a timedelta); the job gives its slot back meanwhile."""
-        self._ledger.sleep(name, duration)
+        waits.sleep(self._ledger, name, duration)
 
     def wait_for(self, name: str, timeout: float | timedelta | None = None) -> Any:
         """Return the value of the event ``name`` when it has come; see send_event.
@@ -58,7 +59,7 @@ class DurableContext:
         ``timeout``: seconds or a timedelta, after which None is returned; None: none. The job gives its slot back
         meanwhile. Events of one name are taken in the order in which they were sent.
         """
-        return self._ledger.wait_for(name, timeout)
+        return waits.wait_for(self._ledger, name, timeout)
 
     def gather(self, name: str, calls: Sequence[TaskCall]) -> list[TaskResult]:
         """Enqueue tasks as children of this job, once; return their results, in order, when all of them have ended.
@@ -66,7 +67,7 @@ class DurableContext:
         ``calls``: of ``call(task, …)``. Those that failed are among them: look at ``status``. The job gives its slot
         back meanwhile. Children are jobs of their own, with the options, queues and retries of their tasks.
         """
-        return self._ledger.gather(name, list(calls))
+        return waits.gather(self._ledger, name, list(calls))
 
     def iterate(self, name: str, source: "QuerySet[M] | Sequence[T]") -> Iterator[Any]:
         """Yield the items of a queryset (by primary key), a range or another sequence; go on behind the last done one.

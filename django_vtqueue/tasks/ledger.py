@@ -5,27 +5,24 @@ if that fits; what comes behind the last one is done now.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connections
 
-from ..core import clock, history, steps
+from ..core import clock, steps
 from ..core.encoding import dumps, legible
 from ..core.job import SHORT, HeldJob
-from ..core.steps import EVENT, GATHER, ITERATE, SLEEP, SNOOZE, STEP, Record, Suspend, Waiting
+from ..core.steps import EVENT, GATHER, ITERATE, SLEEP, STEP, Record, Suspend, Waiting
 from ..engines import Engine, engine_for
 from ..exceptions import DurableMismatch, LeaseLost, StepError, StepsTooLarge
 from ..queue.until_done import until_done
-from .calls import ChildStore, TaskCall
-from .compat import TaskResult
+from .calls import ChildStore
 
 STEP_SECONDS = 5.0  # of a transactional step: other connections cannot write meanwhile
-OF_CHILD = 220  # bytes that the steps of a parent have of a child that has ended, with a short result
 ASYNC = {STEP: "astep", SLEEP: "asleep", EVENT: "await_for", GATHER: "agather", ITERATE: "aiterate"}
 NO_LEDGER = "This context has no job, so it has no steps."
 
@@ -251,87 +248,20 @@ class Ledger:
                 raise self.lost()
             yield
 
-    def sleep(self, name: str, duration: float | timedelta) -> None:
-        """See DurableContext.sleep."""
-        lasts = clock.microseconds(duration)
-        if self.next(SLEEP, name):
-            return
-        since, until = self.term(lasts)
-        if until > self.now():
-            raise self.suspend(SLEEP, name, until, since)
-        self.add(Record(kind=SLEEP, name=name, began=since, at=until))
+    def read_events(self) -> None:
+        """Read the events that have come since the beginning of this attempt."""
+        self._stored = self.stored._replace(events=self._read().events)
 
-    def wait_for(self, name: str, timeout: float | timedelta | None) -> Any:
-        """See DurableContext.wait_for."""
-        lasts = None if timeout is None else clock.microseconds(timeout)
-        if record := self.next(EVENT, name):
-            return record.get("value")
-        since, until = self.term(lasts)
-        if self._event(name) is None:  # it may have come since the beginning of this attempt
-            self._stored = self.stored._replace(events=self._read().events)
-        index = self._event(name)
-        if index is None and until > self.now():
-            raise self.suspend(EVENT, name, until, since)
-        record = Record(kind=EVENT, name=name, began=since, at=self.now())
-        if index is None:
-            record["late"] = True
-        else:
-            record["value"] = self.stored.events[index].get("value")
-        return self.add(record, index).get("value")
-
-    def gather(self, name: str, calls: Sequence[TaskCall], again: Sequence[str] = ()) -> list[TaskResult]:
-        """See DurableContext.gather; ``again``: the jobs of these calls, which have failed: each is taken once more."""
-        if self.children is None or not all(isinstance(each, TaskCall) for each in calls):
-            raise StepError(f'gather {name!r} takes a list of call(task, …): gather("send", [call(send, 7)]).')
-        record, requeue = self.next(GATHER, name), history.last_requeue(self.held.history)
-        if record is None and len(calls) > (most := (self.limit - len(dumps(self.done))) // OF_CHILD):
-            raise StepsTooLarge(
-                f"gather {name!r} has {len(calls):,} children; max_steps_bytes ({self.limit:,}) allows {most:,} "
-                "here. Gather fewer at once, in context.iterate(…), or raise the limit of the queue."
-            )
-        if record is None or (requeue and "value" not in record):
-            with self.making(name), self.transaction(self.engine.atomic):
-                if record is None:
-                    ids = self.children.enqueue(calls, self.held.id, again)
-                    record = self.add(Record(kind=GATHER, name=name, began=self.now(), children=ids))
-                else:
-                    self.write()  # first of all: on SQLite a transaction that has read may be refused the lock
-                if requeue:
-                    self.children.requeue(record["children"], requeue["ended"], requeue["worker"])
-                if self.engine.stop_requests([self.held]):  # the row is locked now: a later one sees these children
-                    raise self.suspend(SNOOZE, name, self.held.due_at, self.now())
-        ids = record["children"]
-        if len(ids) != len(calls):
-            raise DurableMismatch(
-                f"gather {name!r} has {len(ids)} children as it is stored, but its code asks for {len(calls)} now. The "
-                "calls must be the same each time: have a step return what they are made of."
-            )
-        if self.position == len(self.done):
-            self.read_children(name, record)
-        return self.children.results(ids, record["value"], calls)
-
-    def read_children(self, name: str, record: Record) -> None:
-        """Store what became of children: of all at first, later of those that had failed and were requeued since."""
-        assert self.children
-        ended = self.children.ended(record["children"], record.get("value"))
-        if ended is None:
-            since = record["began"]
-            raise self.suspend(GATHER, name, steps.look_again_at(since, self.now()), since)
-        if ended != record.get("value"):
-            record["value"], record["at"] = ended, self.now()
-            with self.transaction(self.engine.atomic):
-                self.write()
-                self.children.was_read(record["children"])
+    def event(self, name: str) -> int | None:
+        """Return the index of the first event of a name."""
+        found = (index for index, event in enumerate(self.stored.events) if event.get("name") == name)
+        return next(found, None)
 
     def back_to(self, base: int) -> None:
         """Forget what was done behind a place, and store that."""
         del self.done[base:]
         self.position = base
         self.write()
-
-    def _event(self, name: str) -> int | None:
-        found = (index for index, event in enumerate(self.stored.events) if event.get("name") == name)
-        return next(found, None)
 
     def term(self, lasts: int | None) -> tuple[int, int]:
         """Return since when, and until when, the job waits: what is stored, else ``lasts`` microseconds from now."""

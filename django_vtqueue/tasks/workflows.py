@@ -23,6 +23,7 @@ from .keys import call_signature
 from .results import unvalidated
 from .signatures import check_call, refused_call
 from .task import find_task
+from .waits import gather
 
 Part = Union[TaskCall, "Workflow"]
 Stored = Mapping[str, Any]  # a call as it stands in the row of the whole
@@ -188,7 +189,7 @@ def results(
         if not again:
             raise WorkflowFailed(message(name, failures, len(calls)))
         ids = [UUID(found[index].id).hex for index in failed]
-        for index, result in zip(failed, context._ledger.gather(name, [calls[i] for i in failed], ids), strict=True):
+        for index, result in zip(failed, gather(context._ledger, name, [calls[i] for i in failed], ids), strict=True):
             found[index] = result
     return [result.return_value for result in found]
 
