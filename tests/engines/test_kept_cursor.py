@@ -1,0 +1,112 @@
+"""The cursor that a connection to PostgreSQL keeps for the queue: who watches or guards connections still does."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from django.core.exceptions import SynchronousOnlyOperation
+from django.db import InterfaceError, OperationalError, connections
+from django.test.utils import CaptureQueriesContext
+
+from django_vtqueue.engines import Engine, Trouble, new_engine
+
+
+@pytest.fixture
+def engine(postgresql_database: str) -> Engine:
+    return new_engine(postgresql_database, traced=False)
+
+
+def pid(engine: Engine) -> int:
+    """Return the pid of the server's process that the engine speaks to."""
+    return int(engine._value("SELECT pg_backend_pid()", {}))  # type: ignore[attr-defined]
+
+
+def cursors(alias: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return a list of the cursors that are made from now on."""
+    made: list[Any] = []
+    usual = connections[alias].create_cursor
+    monkeypatch.setattr(connections[alias], "create_cursor", lambda name=None: made.append(usual(name)) or made[-1])
+    return made
+
+
+def test_one_is_made(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many statements there are."""
+    connections[engine.alias].close()
+    made = cursors(engine.alias, monkeypatch)
+    for _ in range(3):
+        pid(engine)
+    assert len(made) == 1
+
+
+def test_another_connection_has_another_one(engine: Engine) -> None:
+    """After Django has closed its connection, or the server has ended the session."""
+    first = pid(engine)
+    connections[engine.alias].close()
+    second = pid(engine)
+    assert second != first
+    with pytest.raises(OperationalError) as ended:
+        engine._value("SELECT pg_terminate_backend(pg_backend_pid())", {})  # type: ignore[attr-defined]
+    assert engine.trouble(ended.value) is Trouble.GONE
+    with pytest.raises((OperationalError, InterfaceError)) as gone:
+        pid(engine)
+    assert engine.trouble(gone.value) is Trouble.GONE
+    connections[engine.alias].close_if_unusable_or_obsolete()
+    assert pid(engine) not in (first, second)
+
+
+def test_a_driver_connection_that_was_closed_behind_django(engine: Engine) -> None:
+    """It is an error of Django's, which says that the connection is gone, with a new cursor as with the old one."""
+    pid(engine)
+    connections[engine.alias].connection.close()
+    with pytest.raises((OperationalError, InterfaceError)) as gone:
+        pid(engine)
+    assert engine.trouble(gone.value) is Trouble.GONE
+    connections[engine.alias].close()
+    connections[engine.alias].ensure_connection()
+    connections[engine.alias].connection.close()
+    with pytest.raises((OperationalError, InterfaceError)) as gone:
+        pid(engine)
+    assert engine.trouble(gone.value) is Trouble.GONE
+    connections[engine.alias].close()
+
+
+def test_health_checks_are_made(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With CONN_HEALTH_CHECKS the first statement after a request finds out that the session has ended."""
+    monkeypatch.setitem(connections[engine.alias].settings_dict, "CONN_HEALTH_CHECKS", True)
+    connections[engine.alias].close()
+    before = pid(engine)
+    with connections[engine.alias].copy().temporary_connection() as cursor:
+        cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [before])
+    connections[engine.alias].close_if_unusable_or_obsolete()  # as at the end of a request
+    assert pid(engine) != before
+
+
+def test_who_watches_sees_each_statement(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Django's log of queries, execute wrappers, and what has taken the place of ``cursor``."""
+    connection, seen = connections[engine.alias], []
+    pid(engine)
+
+    def wrapper(execute: Any, sql: str, *arguments: Any) -> Any:
+        seen.append(sql)
+        return execute(sql, *arguments)
+
+    with CaptureQueriesContext(connection) as captured, connection.execute_wrapper(wrapper):
+        pid(engine)
+        pid(engine)
+    assert len(captured) == len(seen) == 2
+    usual = connection.cursor
+    monkeypatch.setattr(connection, "cursor", lambda: seen.append("cursor") or usual())
+    pid(engine)
+    pid(engine)
+    assert seen[2:] == ["cursor", "cursor"]
+
+
+def test_async_code_is_told(engine: Engine) -> None:
+    """That it must not wait for a database, as by any cursor of Django's."""
+    pid(engine)
+
+    async def ask() -> None:
+        pid(engine)
+
+    with pytest.raises(SynchronousOnlyOperation):
+        asyncio.run(ask())
