@@ -6,7 +6,7 @@ BIN = .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: test faults demo demo-overflow demo-order demo-slots bench lint format types messages screenshots wheel matrix clean
-.PHONY: test-oldest test-newest
+.PHONY: test-oldest test-newest environments
 .SECONDARY:
 
 # Six files at a time on two cores, since most tests wait for processes; the slow ones begin (tests/conftest.py).
@@ -70,9 +70,10 @@ wheel: .venv/.installed
 	.ci/wheel $(BIN)/python
 
 # The pairs of Python and Django at both ends of what is supported; any other: `make test-3.12-6.0`.
+NEWEST = 3.13-6.1
 matrix: test-oldest test-newest
 test-oldest: test-3.11-5.2
-test-newest: test-3.13-6.1
+test-newest: test-$(NEWEST)
 
 test-%: .venv-%/.installed
 	.venv-$*/bin/python -m pytest $(SIDE_BY_SIDE)
@@ -82,6 +83,9 @@ test-%: .venv-%/.installed
 	$(PYTHON) -m venv --clear .venv
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@
+
+# What .ci/run needs: pip keeps one core busy, so `make --jobs=2 environments` takes half the time.
+environments: .venv/.installed .venv-$(NEWEST)/.installed
 
 .venv-%/.installed: pyproject.toml .ci/python
 	python=$$(.ci/python $(firstword $(subst -, ,$*))) && "$$python" -m venv --clear $(@D)
