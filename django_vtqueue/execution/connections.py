@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -55,8 +56,8 @@ def close_leftovers(*, inline: bool) -> None:
                     del connections[connection.alias]
             elif connection.connection is None:
                 continue  # never opened, or closed: most often the case, and quickly seen
-            elif getattr(connection.connection, "in_transaction", False) and connection.get_autocommit():
-                connection.close()  # a BEGIN that Django knows nothing of
+            elif _is_busy(connection.connection) and connection.get_autocommit():
+                connection.close()  # a BEGIN that Django knows nothing of, or a statement that TaskTimeout has left
             elif not inline and _reads(connection):
                 connection.close()  # while its cursor is open, it cannot write once another connection has
             else:
@@ -68,6 +69,12 @@ def close_leftovers(*, inline: bool) -> None:
         except Exception:
             del connections[connection.alias]
     _looked.at = time.monotonic()
+
+
+def _is_busy(raw: Any) -> bool:
+    """Return whether a driver's connection is in a transaction, or, of psycopg, in the middle of a statement."""
+    status = getattr(getattr(raw, "info", None), "transaction_status", None)
+    return bool(getattr(raw, "in_transaction", False) if status is None else status)
 
 
 def _reads(connection: BaseDatabaseWrapper) -> bool:

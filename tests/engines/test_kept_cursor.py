@@ -1,6 +1,7 @@
 """The cursor that a connection to PostgreSQL keeps for the queue: who watches or guards connections still does."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from django.db import InterfaceError, OperationalError, connections
 from django.test.utils import CaptureQueriesContext
 
 from django_vtqueue.engines import Engine, Trouble, new_engine
+from django_vtqueue.execution.connections import close_leftovers
 
 
 @pytest.fixture
@@ -110,3 +112,18 @@ def test_async_code_is_told(engine: Engine) -> None:
 
     with pytest.raises(SynchronousOnlyOperation):
         asyncio.run(ask())
+
+
+@pytest.mark.parametrize("left", [lambda raw: raw.pgconn.send_query(b"SELECT 1"), lambda raw: raw.execute("BEGIN")])
+def test_what_a_job_has_left_on_a_connection_is_no_matter_of_the_next_one(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, left: Callable[[Any], object]
+) -> None:
+    """A statement out of which TaskTimeout has come, or a transaction that Django knows nothing of."""
+    monkeypatch.setitem(connections[engine.alias].settings_dict, "CONN_MAX_AGE", None)
+    connections[engine.alias].close()
+    first = pid(engine)
+    close_leftovers(inline=False)
+    assert pid(engine) == first
+    left(connections[engine.alias].connection)
+    close_leftovers(inline=False)
+    assert pid(engine) != first
