@@ -29,11 +29,11 @@ if TYPE_CHECKING:  # what type checkers see; at runtime each name is imported wh
     from .queue.events import asend_event, send_event
     from .queue.queue import Queue
     from .tasks.awaiting_results import await_for_result, wait_for_result
-    from .tasks.calls import call
+    from .tasks.calls import call, enqueue_many
     from .tasks.compat import TaskContext, TaskResult, TaskResultStatus
     from .tasks.context import JobContext
     from .tasks.recurring import recurring
-    from .tasks.task import enqueue_many, task
+    from .tasks.task import task
     from .tasks.workflows import chain, group
 
 __version__ = "0.1.0"
@@ -101,11 +101,11 @@ _HOMES = {
     "queue.dead_letters": ("requeue",),
     "queue.events": ("asend_event", "send_event"),
     "queue.queue": ("Queue",),
-    "tasks.calls": ("call",),
+    "tasks.calls": ("call", "enqueue_many"),
     "tasks.compat": ("TaskContext", "TaskResult", "TaskResultStatus"),
     "tasks.context": ("JobContext",),
     "tasks.recurring": ("recurring",),
-    "tasks.task": ("enqueue_many", "task"),
+    "tasks.task": ("task",),
     "tasks.awaiting_results": ("await_for_result", "wait_for_result"),
     "tasks.workflows": ("chain", "group"),
 }

@@ -26,6 +26,7 @@ from .queue.back_pressure import await_room
 from .queue.limits import Limits
 from .queue.publishing import publish
 from .tasks import settings_checks
+from .tasks.calls import Call, checked_calls
 from .tasks.compat import (
     BaseTaskBackend,
     InvalidTask,
@@ -41,8 +42,6 @@ from .tasks.signals import received
 from .tasks.signatures import check_call, refused_call
 from .tasks.task import (
     KEYS,
-    Call,
-    checked_calls,
     import_task_modules,
     largest_burst,
     loaded_options,
@@ -141,7 +140,11 @@ class VTQueueBackend(BaseTaskBackend):
         """See Django's. What inspects the function is done once for each; ``run_after`` may also be a timedelta."""
         moment = task.run_after
         key = (task.func, task.takes_context, task.priority, task.queue_name)
-        if key not in self._validated:
+        try:
+            known = key in self._validated
+        except TypeError:  # a list, say, in the place of a name
+            known = False
+        if not known:
             self._check_queue(task.queue_name)
             if not isinstance(task.priority, int) and not (
                 isinstance(task.priority, float) and isfinite(task.priority)

@@ -14,7 +14,7 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from .core import history, states
 from .core.encoding import dumps, legible
-from .core.failures import storable
+from .core.failures import shown, storable
 from .core.ids import slices
 from .core.settlement import cancelled
 from .core.steps import Steps, before, read, skipped, written
@@ -37,8 +37,7 @@ def run_now(job_ids: Named, using: str | None = None) -> list[UUID]:
     database alias (default: the one of your settings). Many are changed a few at a time, each few in a transaction of
     their own if there is none around all. A limit is not broken: what is parked is judged again, and a job that a rate
     has moved keeps its moment. Returns the ids of those that were changed; one that is due already, moved by a rate,
-    held by a worker, done or
-    unknown is left out. Raises ValueError for what is no id, or the end of several.
+    held by a worker, done or unknown is left out. Raises ValueError for what is no id, or the end of several.
     """
     database = database_for(using)
     now = engine_for(database).now()
@@ -207,11 +206,14 @@ def ask(worker_ids: str | Iterable[str], to: str, using: str | None = None) -> l
 
     They obey within a second; a stop is as graceful as after SIGTERM, and cannot be taken back: one that was asked to
     stop does, whatever it is asked later. ``worker_ids``: one or several; see run_now for ``using``. Returns the ids of
-    those that were asked; workers that are gone are left out.
+    those that were asked; workers that are gone are left out. Raises ValueError for another request, TypeError for what
+    is no id.
     """
     if to not in (QUIET, STOP, WORK):
         raise ValueError(f'A worker can be asked to be "quiet", to "stop", or ("") to work again; not {to!r}.')
     database = database_for(using)
+    if not isinstance(worker_ids, Iterable) or isinstance(worker_ids, bytes):
+        raise TypeError(f"worker_ids is {shown(worker_ids)}, but must be the id of a worker, or several.")
     ids = [worker_ids] if isinstance(worker_ids, str) else list(worker_ids)
     workers = undead(database).filter(pk__in=ids)
     engine = engine_for(database)

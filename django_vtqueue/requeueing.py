@@ -17,6 +17,7 @@ from . import control
 from .backend import VTQueueBackend
 from .core import clock, states
 from .core.encoding import dumps
+from .core.failures import shown
 from .core.ids import new_id
 from .core.job import NewJobs
 from .engines import Engine, database_for, engine_for, options_for
@@ -65,8 +66,10 @@ def start(
 
     ``rate``: so many a minute (None: at once); ``canary``: one first, the others only if it succeeds; ``queue_name``,
     ``priority``: for all of them, instead of their own; ``by``: who does it; ``using``: a database alias (default: the
-    one of your settings). Raise ValueError for a value that is not allowed.
+    one of your settings). Raise ValueError for a value that is not allowed, TypeError for other criteria.
     """
+    if not isinstance(criteria, Criteria):
+        raise TypeError(f'criteria is {shown(criteria)}, but must be a Criteria: Criteria(queue_name="emails").')
     if rate is not None and (isinstance(rate, bool) or not isinstance(rate, int) or not 1 <= rate <= FASTEST):
         raise ValueError(f"rate is {rate!r}, but must be a whole number a minute, 1 to {FASTEST:,}, or None.")
     database = database_for(using)

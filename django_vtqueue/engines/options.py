@@ -8,6 +8,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import router
 
 from ..conf import Options, configured
+from ..core.failures import shown
 
 
 def database_of(options: Options) -> str:
@@ -63,9 +64,16 @@ def backend_options(database: str | None = None) -> Options:
     return next(iter(options_of_database(database)), Options())
 
 
-def database_for(using: str | None = None) -> str:
-    """Return the database alias that a caller gave, or else the one of the first backend."""
-    return using or database_of(backend_options())
+def database_for(using: str | None = None, queue_name: str | None = None) -> str:
+    """Return the database alias that a caller gave, or else that of a queue (None: of the first backend).
+
+    Raise ValueError for what can be no alias.
+    """
+    if using is None:
+        return database_of(backend_options() if queue_name is None else options_for(queue_name))
+    if not isinstance(using, str) or not using:
+        raise ValueError(f"using is {shown(using)}, but must be an alias of DATABASES, or None for that of the queue.")
+    return using
 
 
 def options_of_database(database: str | None) -> list[Options]:

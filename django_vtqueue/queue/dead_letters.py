@@ -42,8 +42,11 @@ class Criteria:
     died_to: int | None = None
 
     def __post_init__(self) -> None:
-        """Raise ValueError for values that no database can compare."""
+        """Raise ValueError for values of another kind, and for those that no database can compare."""
         for name, value in self.given().items():
+            kind: type[Any] = str if name in TEXTS else bool if name == "acknowledged" else int
+            if type(value) is not kind:
+                raise ValueError(f"{name} is {value!r}, but must be of type {kind.__name__}.")
             if name in TEXTS:
                 value.encode()  # a UnicodeEncodeError is a ValueError
             elif abs(value) >= LARGEST:
@@ -56,10 +59,8 @@ class Criteria:
         known = {field.name for field in fields(cls)}
         if not isinstance(values, dict) or not known.issuperset(values):
             raise ValueError(f"Criteria are an object with some of {', '.join(sorted(known))}, not {text[:200]!r}.")
-        for name, value in values.items():
-            kind = str if name in TEXTS else bool if name == "acknowledged" else int
-            if type(value) is not kind:
-                raise ValueError(f"{name} is {value!r}, but must be of type {kind.__name__}.")
+        if unset := [name for name, value in values.items() if value is None]:
+            raise ValueError(f"{unset[0]} is None: leave out what may be anything.")
         return cls(**values)
 
     def given(self) -> dict[str, Any]:

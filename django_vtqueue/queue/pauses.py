@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 from ..core.clock import from_instant, microseconds
 from ..core.humanize import time_of
 from ..core.job import Scope
-from ..engines import Engine, database_of, engine_for, options_for
+from ..engines import Engine, database_for, engine_for
 from .arguments import LONGEST_BY, checked_queue_name, instant_of
 from .doorbell import wake_workers
 
@@ -40,7 +40,7 @@ def pause(
     from ..models import QueueState  # this module is imported before the apps are ready
 
     name = checked_queue_name(queue_name)
-    database = using or database_of(options_for(name))
+    database = database_for(using, name)
     now = engine_for(database).now()
     state = QueueState(
         queue_name=name,
@@ -81,7 +81,7 @@ def resume(queue_name: str, using: str | None = None) -> bool:
     from ..models import QueueState
 
     name = checked_queue_name(queue_name)
-    database = using or database_of(options_for(name))
+    database = database_for(using, name)
     ended = Q(paused_until__lte=engine_for(database).now())
     with engine_for(database).atomic():
         # Not delete(): where a project listens to that, it reads first, and is refused the lock (see pause).

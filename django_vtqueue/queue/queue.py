@@ -23,13 +23,13 @@ from asgiref.sync import sync_to_async
 from ..conf import POLICY, SHORTEST_SHARED, UNIQUE, checked, duration
 from ..core import clock, history
 from ..core.encoding import encode
-from ..core.failures import describe
+from ..core.failures import describe, shown
 from ..core.gaps import APART, GapWatch
 from ..core.ids import new_ids, process_worker_id
 from ..core.job import HeldJob, NewJobs, Scope
 from ..core.settlement import failed
 from ..core.unique import DONE, KEEP, REPLACE, Keys, keys_of
-from ..engines import Engine, database_of, engine_for, options_for
+from ..engines import Engine, database_for, engine_for, options_for
 from ..exceptions import LeaseLost
 from .arguments import checked_payloads, checked_priority, checked_queue_name, due_from, start_by
 from .back_pressure import await_room
@@ -69,7 +69,7 @@ class Queue:
         given = {"visibility_timeout": visibility_timeout, "max_attempts": max_attempts}
         own = checked({key: value for key, value in given.items() if value is not None}, POLICY, f"Queue({name!r})")
         self.options = options_for(name, using)
-        self.database = using or database_of(self.options)
+        self.database = database_for(using, name)
         self._policy = self.options.policy(name)
         self._max_attempts = own.get("max_attempts", self._policy.max_attempts)
         self._lease = clock.microseconds(own.get("visibility_timeout", self._policy.visibility_timeout))
@@ -323,11 +323,15 @@ class Queue:
 
         When the handler returns, the job is acknowledged; when it raises, the attempt has failed and the queue's
         ``backoff`` says when it is tried again. Ends when ``stop`` is set (it is looked at between jobs), or by
-        KeyboardInterrupt, which gives the job back. Raises TypeError if ``handler`` cannot be called.
+        KeyboardInterrupt, which gives the job back. Raises TypeError if ``handler`` cannot be called, or ``stop`` is no
+        event.
         """
         if not callable(handler):  # else each job would use an attempt up for it
             raise TypeError(f"run takes a function that is called with each job, not {handler!r}.")
-        consume(partial(self._claim, 1), handler, stop or Event(), self.name, self.database, self.options)
+        stop = Event() if stop is None else stop
+        if not callable(getattr(stop, "is_set", None)):
+            raise TypeError(f"stop is {shown(stop)}, but must be an event: threading.Event().")
+        consume(partial(self._claim, 1), handler, stop, self.name, self.database, self.options)
 
     def _readable(self, jobs: list[HeldJob]) -> list[ClaimedJob]:
         """Return claimed jobs; one whose payload is damaged becomes a dead letter, and is not handed out."""

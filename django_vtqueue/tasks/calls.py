@@ -1,12 +1,15 @@
-"""Calls of tasks that are not enqueued yet, and where a durable task stores those that are its children."""
+"""Calls of tasks: many at once, those that are not enqueued yet, and where a durable task stores its children."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Concatenate, ParamSpec, Protocol, overload
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
+from ..core.failures import shown
 from .compat import Task, TaskResult
 
 P = ParamSpec("P")
+R = TypeVar("R")
+Call = tuple[Sequence[Any], Mapping[str, Any]]  # what a task is called with
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,35 @@ def checked_task(task: Task, where: str) -> Task:
     if not isinstance(task, Task):
         raise TypeError(f"{where} takes a task (what @task has made), and its arguments, not {task!r:.100}.")
     return task
+
+
+def enqueue_many(task: "Task[P, R]", calls: Iterable[Call]) -> "list[TaskResult[P, R]]":
+    """Enqueue a task once for each ``(args, kwargs)``; all or none, in one transaction, where the backend is ours.
+
+    Returns the results in the same order. Raises TypeError for what is no task or, with the index, no such
+    pair; then none is stored. On other backends it is a loop of ``task.enqueue``.
+    """
+    backend = checked_task(task, "enqueue_many").get_backend()
+    if hasattr(backend, "enqueue_many"):
+        return backend.enqueue_many(task, calls)  # type: ignore[no-any-return]
+    return [task.enqueue(*args, **kwargs) for args, kwargs in checked_calls(calls)]
+
+
+def checked_calls(calls: Iterable[Call]) -> list[Call]:
+    """Return calls, each a pair (list or tuple, dict); raise TypeError, with the index, for the first that is none."""
+    if isinstance(calls, str | bytes | bytearray | Mapping) or not isinstance(calls, Iterable):
+        raise TypeError(f"enqueue_many takes a list of calls, each (args, kwargs), not {shown(calls)}.")
+    given = list(calls)
+    for index, call in enumerate(given):
+        match call:
+            case [list() | tuple(), dict() | Mapping()]:
+                pass
+            case _:
+                raise TypeError(
+                    f"calls[{index}] is {call!r:.100}, but must be (args, kwargs), a list or tuple and a dict: "
+                    "((7,), {}) for one argument."
+                )
+    return given
 
 
 class ChildStore(Protocol):

@@ -19,7 +19,6 @@ from django.db import DEFAULT_DB_ALIAS
 from ..conf import POLICY, UNIQUE, Invalid, Options, Policy, checked, count, nearest, positive_duration, rate_of
 from ..core.unique import LONGEST
 from ..exceptions import UnknownTask
-from .calls import checked_task
 from .compat import Task, TaskResult, framework_task
 from .context import JobContext
 from .keys import key_of_call
@@ -27,7 +26,6 @@ from .keys import key_of_call
 P = ParamSpec("P")
 R = TypeVar("R")
 Seconds = float | timedelta
-Call = tuple[Sequence[Any], Mapping[str, Any]]
 ATTRIBUTE = "vtqueue_options"
 
 
@@ -253,33 +251,6 @@ def policy_of(options: Options, queue_name: str, func: Callable[..., Any] | None
 def loaded_options(path: str) -> Mapping[str, Any] | None:
     """Return the options of the task that a stored path names; None if its module is not loaded."""
     return options_of(found.func) if (found := loaded_task(path)) else None
-
-
-def enqueue_many(task: "Task[P, R]", calls: Iterable[Call]) -> "list[TaskResult[P, R]]":
-    """Enqueue a task once for each ``(args, kwargs)``; all or none, in one transaction, where the backend is ours.
-
-    Returns the results in the same order. Raises TypeError for what is no task or, with the index, no such
-    pair; then none is stored. On other backends it is a loop of ``task.enqueue``.
-    """
-    backend = checked_task(task, "enqueue_many").get_backend()
-    if hasattr(backend, "enqueue_many"):
-        return backend.enqueue_many(task, calls)  # type: ignore[no-any-return]
-    return [task.enqueue(*args, **kwargs) for args, kwargs in checked_calls(calls)]
-
-
-def checked_calls(calls: Iterable[Call]) -> list[Call]:
-    """Return calls, each a pair (list or tuple, dict); raise TypeError, with the index, for the first that is none."""
-    given = list(calls)
-    for index, call in enumerate(given):
-        match call:
-            case [list() | tuple(), dict() | Mapping()]:
-                pass
-            case _:
-                raise TypeError(
-                    f"calls[{index}] is {call!r:.100}, but must be (args, kwargs), a list or tuple and a dict: "
-                    "((7,), {}) for one argument."
-                )
-    return given
 
 
 def loaded_tasks(extra: Iterable[str] = ()) -> Iterator[Task]:
