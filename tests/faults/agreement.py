@@ -42,7 +42,7 @@ class Agreement(RuleBasedStateMachine):
     def __init__(self, alias: str, clock: FakeClock) -> None:
         super().__init__()
         self.alias, self.clock, self.engine = alias, clock, new_engine(alias, traced=False)
-        self.model = Model()
+        self.model = Model(by_id=connections[alias].vendor == "postgresql")
         self.queues = {
             name: Queue(name, alias, visibility_timeout=LEASES[name], max_attempts=BUDGETS[name]) for name in NAMES
         }

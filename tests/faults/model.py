@@ -125,9 +125,13 @@ class ModelJob:
 
 
 class Model:
-    """All jobs, dead letters among them."""
+    """All jobs, dead letters among them.
 
-    def __init__(self) -> None:
+    ``by_id``: those of one priority that are due at one moment come in the order of their ids, else of their insertion.
+    """
+
+    def __init__(self, *, by_id: bool = False) -> None:
+        self.by_id = by_id
         self.jobs: dict[str, ModelJob] = {}
         self.inserted = 0
         self.locked = self.locked_before = -inf  # when Queue objects had the write lock, so long apart from each other
@@ -219,7 +223,7 @@ class Model:
         for job in ended:
             self.end_lease(job, now)
         due = [job for job in scope if job.due(now)]
-        due.sort(key=lambda job: (-job.priority, job.due_at, job.number))
+        due.sort(key=lambda job: (-job.priority, job.due_at, job.id if self.by_id else job.number))
         late = [job for job in due if job.overdue(now)] if any(job.overdue(now) for job in due[: limit + ahead]) else []
         for job in late:
             self.expire(job, now)
