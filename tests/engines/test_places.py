@@ -47,6 +47,12 @@ def bench(engine: Engine, snapshot: None) -> Bench:
     return bench
 
 
+def look_often(engine: Engine, scope: Scope) -> None:
+    """Have the next walk rest: one was slow, and one more has read many entries."""
+    for _ in range(2):
+        assert found(engine, scope) == []
+
+
 def work_off_many(bench: Bench) -> None:
     bench.publish(*range(GONE), due=-60)
     assert not bench.settle(*[succeeded(job, "1", at(-50), None) for job in bench.claim(-50, limit=GONE)])
@@ -69,8 +75,9 @@ def read(engine: Engine, scope: Scope) -> int:
 
 @pytest.mark.parametrize("scope", [ALL, ONE, SEVERAL], ids=["all", "one", "several"])
 def test_a_claim_does_not_walk_over_what_is_gone_twice(bench: Bench, scope: Scope) -> None:
-    """After a long walk it begins where that one has found something: it reads what it takes, and little more."""
+    """After long walks it begins where the last one has found something: it reads what it takes, and little more."""
     assert read(bench.engine, scope) >= GONE
+    assert read(bench.engine, scope) >= GONE  # the first one was slow, so this one is counted
     bench.publish("new")
     assert read(bench.engine, scope) < 10
 
@@ -78,7 +85,7 @@ def test_a_claim_does_not_walk_over_what_is_gone_twice(bench: Bench, scope: Scop
 @pytest.mark.parametrize("scope", [ALL, ONE, SEVERAL], ids=["all", "one", "several"])
 def test_what_is_published_is_found_at_once(bench: Bench, scope: Scope) -> None:
     """Also in priorities that did not occur before, and by ``first_due``; in the order of any claim."""
-    assert found(bench.engine, scope) == []
+    look_often(bench.engine, scope)
     for priority in (0, -100, 100, 7):
         bench.publish("new", priority=priority)
     assert found(bench.engine, scope) == [100, 7, 0, -100]
@@ -96,7 +103,7 @@ def test_what_was_not_reached_is_found_later(bench: Bench) -> None:
 
 def test_a_job_with_an_older_time_waits_for_the_next_whole_walk(bench: Bench) -> None:
     """``first_due`` says when that is; before a worker leaves since nothing is left to do, it looks at all."""
-    assert found(bench.engine, ALL) == []
+    look_often(bench.engine, ALL)
     bench.publish("late", due=-30)
     assert found(bench.engine, ALL) == []
     first = bench.engine.first_due(ALL)
@@ -122,6 +129,18 @@ def test_without_such_a_transaction_no_walk_rests(engine: Engine) -> None:
         engine.search_all()
         entries = read(engine, ALL)
     assert entries < 10
+
+
+def test_a_busy_second_is_no_long_walk(engine: Engine) -> None:
+    """What other walks have read just now does not count: one that had to wait for a core does not rest."""
+    bench = Bench(engine)
+    bench.publish(*range(GONE), due=-60)
+    with engine.transaction():
+        for _ in range(3):
+            assert len(engine.due(ALL, GONE, at(0))) == GONE
+            assert len(engine.due(ONE, 1, at(0))) == 1
+    bench.publish("older", due=-90)
+    assert [row.due_at for row in engine.due(ONE, 1, at(0))] == [at(-90)]
 
 
 def test_places_are_those_of_the_first_rows() -> None:

@@ -5,7 +5,8 @@ that has changed since can be removed from an index: 800 jobs a second are half 
 minutes, all of them before the first row that waits, and each claim walks over them anew, some 0.2 µs each. So a walk
 over very many rests for twenty times as long. Meanwhile due rows are looked for from the places on at which they were
 found last, and nobody looks for leases that have ended: what is due with an older time, such as a job of a worker that
-has died, is found by the next whole walk. How many there were is asked of the server, since a busy machine is slow too.
+has died, is found by the next whole walk. A busy machine is slow too: how many entries a walk reads is asked of the
+server, before it and after it, once one was slow.
 """
 
 import time
@@ -27,19 +28,22 @@ FIRST: Place = (0, "0" * 32)
 
 
 class Walk:
-    """A walk that rests after it was long. ``entries`` returns how many of its indexes were read lately."""
+    """A walk that rests after it was long. ``entries`` returns how many of its indexes this session has read."""
 
     def __init__(self, entries: Callable[[], int]) -> None:
         self._entries = entries
+        self._counted = False  # the last one was slow, so those of the next one are counted
         self._rests_until = 0.0  # monotonic
 
     def made(self, walk: Callable[[], T]) -> T:
         """Make it; return what it returns."""
+        before = self._entries() if self._counted else 0
         began = time.monotonic()
         found = walk()
         took = time.monotonic() - began
-        if took > SLOW and self._entries() > MANY:
+        if took > SLOW and self._counted and self._entries() - before > MANY:
             self._rests_until = time.monotonic() + min(REST * took, LONGEST)
+        self._counted = took > SLOW
         return found
 
     def rests(self) -> float:
