@@ -68,6 +68,7 @@ FUNCTIONS: dict[str, Callable[[Any], object]] = {
     "publish(on_duplicate)": lambda value: queue().publish(1, unique_key="a", on_duplicate=value),
     "publish(expires)": lambda value: queue().publish(1, expires=value),
     "publish(concurrency_key)": lambda value: queue().publish(1, concurrency_key=value),
+    "publish(immediate)": lambda value: queue().publish(1, immediate=value),
     "publish_many(payloads)": lambda value: queue().publish_many(value),
     "publish_many(unique_key)": lambda value: queue().publish_many([1], unique_key=value),
     "claim_many": lambda value: queue().claim_many(value),

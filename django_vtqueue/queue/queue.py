@@ -167,9 +167,9 @@ class Queue:
         last is.
         """
         attempts, wait, payloads = self._max_attempts, None, checked_payloads(payloads)
-        if (max_attempts, timeout, unique_until, on_duplicate) != (None, None, DONE, KEEP):
+        if (max_attempts, timeout, unique_until, on_duplicate, immediate) != (None, None, DONE, KEEP, False):
             given: dict[str, Any] = {"unique_until": unique_until, "on_duplicate": on_duplicate}
-            given |= {} if max_attempts is None else {"max_attempts": max_attempts}
+            given |= {"immediate": immediate} | ({} if max_attempts is None else {"max_attempts": max_attempts})
             given |= {} if timeout is None else {"timeout": timeout}
             own = checked(given, PUBLISHING, f"{self!r}.publish")
             if unique_key is None and (unique_until, on_duplicate) != (DONE, KEEP):

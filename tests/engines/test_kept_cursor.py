@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from django.core.exceptions import SynchronousOnlyOperation
-from django.db import InterfaceError, OperationalError, connections
+from django.db import DatabaseError, InterfaceError, OperationalError, connections
 from django.test.utils import CaptureQueriesContext
 
 from django_vtqueue.engines import Engine, Trouble, new_engine
@@ -112,6 +113,19 @@ def test_async_code_is_told(engine: Engine) -> None:
 
     with pytest.raises(SynchronousOnlyOperation):
         asyncio.run(ask())
+
+
+def test_another_thread_is_told(engine: Engine) -> None:
+    """That a connection is of the thread that has made it, also when it has been handed to that other thread."""
+    pid(engine)
+    connection = connections[engine.alias]
+
+    def ask() -> None:
+        connections[engine.alias] = connection
+        pid(engine)
+
+    with ThreadPoolExecutor() as pool, pytest.raises(DatabaseError, match="created in a thread"):
+        pool.submit(ask).result()
 
 
 @pytest.mark.parametrize("left", [lambda raw: raw.pgconn.send_query(b"SELECT 1"), lambda raw: raw.execute("BEGIN")])
