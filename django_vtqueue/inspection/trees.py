@@ -55,18 +55,21 @@ class ChildJob(NamedTuple):
 def children_of(parent: JobOrLetter, record: Mapping[str, Any], own: Mask, now: int, most: int) -> Iterator[ChildJob]:
     """Yield the children of a step: what became of each, when all of them have ended, until then their states.
 
-    Nothing in a record is sure to have the right type.
+    Of one that has failed, and was requeued since, it is its state, too. Nothing in a record is sure to have the right
+    type.
     """
     ids: Any = record.get("children")
     some = [ChildJob(stored, parse_id(stored)) for stored in ids[:most]] if isinstance(ids, list) else []
-    kept = record.get("value")
-    if isinstance(kept, list):
-        yield from (ended(child, end, own) for child, end in zip_longest(some, kept[: len(some)]))
-        return
-    rows = present(parent, [child.job_id for child in some if child.job_id])
+    if isinstance(kept := record.get("value"), list):
+        some = [ended(child, end, own) for child, end in zip_longest(some, kept[: len(some)])]
+    done = ENDED[states.SUCCESSFUL]
+    rows = present(parent, [child.job_id for child in some if child.job_id and child.word != done])
     for child in some:
         row = rows.get(child.job_id)
-        yield child._replace(word=state_word(row, now)) if row else child
+        if row and (not child.word or (isinstance(row, Job) and row.finished_at is None)):
+            yield ChildJob(child.stored, child.job_id, word=state_word(row, now))
+        else:
+            yield child
 
 
 def present(parent: JobOrLetter, ids: list[UUID]) -> dict[UUID | None, JobOrLetter]:

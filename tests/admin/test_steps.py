@@ -13,7 +13,7 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
-from django_vtqueue import call
+from django_vtqueue import call, requeue
 from django_vtqueue.admin import step_table as admin_made
 from django_vtqueue.core import clock, history
 from django_vtqueue.core.clock import LAST_INSTANT
@@ -161,7 +161,10 @@ def test_events_that_no_step_has_taken(admin_client: Client, time: FakeClock) ->
 
 
 def test_children_of_a_step(admin_client: Client) -> None:
-    """While it waits the state of each child; then its result, or why it has failed. Each is a link."""
+    """While it waits the state of each child; then its result, or why it has failed. Each is a link.
+
+    One that has failed, and is requeued, has a state again.
+    """
     calls = [call(workflows.send, 1), call(workflows.send.using(run_after=timedelta(days=1)), 2)]
     CODE["run"] = lambda context: [each.status for each in context.gather("mails", calls)]
     result = changed_code.enqueue()
@@ -180,6 +183,9 @@ def test_children_of_a_step(admin_client: Client) -> None:
     assert re.search(rf"…{first.pk.hex[-8:]} done .*…{second.pk.hex[-8:]} dead \w+: ", text(shown))
     for child in (first, second):
         assert f"{child.pk}/change/" in shown
+    assert requeue(second.pk)
+    again = text(page(admin_client, Job.objects.get(pk=result.id)))
+    assert re.search(rf"…{first.pk.hex[-8:]} done .*…{second.pk.hex[-8:]} due", again)
     assert "is not here any more" not in text(page(admin_client, first))
     assert re.search(rf'<a href="[^"]*/{parent.pk}/change/">[^"]*…{parent.pk.hex[-8:]}', page(admin_client, first))
 
