@@ -1,6 +1,6 @@
 """The part of a task's context by which the task proceeds in steps, and waits; see ledger.py for what is kept of it."""
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from datetime import timedelta
 from inspect import iscoroutinefunction, signature
@@ -39,10 +39,10 @@ class DurableContext:
         it writes to the database of the queue, and the record, are committed together: exactly once.
 
         What the function raises ends the attempt. Raises DurableMismatch if another step is stored at this place,
-        LeaseLost if the job was lost, StepsTooLarge.
+        LeaseLost if the job was lost, StepsTooLarge, StepError for what is no name or function.
         """
         ledger = self._ledger
-        checked_keyword(function, transactional)
+        check_function(name, function, transactional)
         if record := ledger.next(STEP, name):
             return cast(T, record.get("value"))
         with ledger.making(name), ledger.one_transaction() if transactional else nullcontext():
@@ -67,7 +67,7 @@ class DurableContext:
         ``calls``: of ``call(task, …)``. Those that failed are among them: look at ``status``. The job gives its slot
         back meanwhile. Children are jobs of their own, with the options, queues and retries of their tasks.
         """
-        return waits.gather(self._ledger, name, list(calls))
+        return waits.gather(self._ledger, name, list(calls) if isinstance(calls, Iterable) else calls)
 
     def iterate(self, name: str, source: "QuerySet[M] | Sequence[T]") -> Iterator[Any]:
         """Yield the items of a queryset (by primary key), a range or another sequence; go on behind the last done one.
@@ -115,8 +115,10 @@ class DurableContext:
         return await sync_to_async(self.wait_for)(name, timeout)
 
 
-def checked_keyword(function: Callable[..., Any], given: bool) -> None:
-    """Raise TypeError if ``transactional`` may be meant for the function itself."""
+def check_function(name: str, function: Callable[..., Any], given: bool) -> None:
+    """Raise StepError for what is no function, TypeError if ``transactional`` may be meant for the function itself."""
+    if not callable(function):
+        raise StepError(f"Step {name!r} takes a function, and what it is called with, not {function!r:.60}.")
     try:
         own = given and "transactional" in signature(function).parameters
     except (TypeError, ValueError):  # it has no signature

@@ -47,7 +47,8 @@ def wait_for(ledger: Ledger, name: str, timeout: float | timedelta | None) -> An
 
 def gather(ledger: Ledger, name: str, calls: Sequence[TaskCall], again: Sequence[str] = ()) -> list[TaskResult]:
     """See DurableContext.gather; ``again``: the jobs of these calls, which have failed: each is taken once more."""
-    if ledger.children is None or not all(isinstance(each, TaskCall) for each in calls):
+    several = isinstance(calls, Sequence) and all(isinstance(each, TaskCall) for each in calls)
+    if ledger.children is None or not several:
         raise StepError(f'gather {name!r} takes a list of call(task, …): gather("send", [call(send, 7)]).')
     record, requeue = ledger.next(GATHER, name), history.last_requeue(ledger.held.history)
     if record is None and len(calls) > (most := (ledger.limit - len(dumps(ledger.done))) // OF_CHILD):

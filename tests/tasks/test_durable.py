@@ -12,7 +12,7 @@ from django.db import transaction
 from django.test import TestCase
 from pytest_django import Settings
 
-from django_vtqueue import Queue, Snooze, TaskResultStatus, asend_event, control, requeue, send_event, testing
+from django_vtqueue import Queue, Snooze, TaskResultStatus, asend_event, call, control, requeue, send_event, testing
 from django_vtqueue.core import steps
 from django_vtqueue.exceptions import PayloadTooLarge
 from django_vtqueue.models import DeadLetter, Job
@@ -294,6 +294,9 @@ def test_an_event_while_it_is_about_to_wait() -> None:
 REFUSED = [
     (lambda context: context.step("one", lambda: {1}), "StepError", "Step 'one': Unsupported type: set"),
     (lambda context: context.step("", len), "StepError", "The name of a step is a text of 1 to 255 characters"),
+    (lambda context: context.step("a", "b"), "StepError", "Step 'a' takes a function, and what it is called with"),
+    (lambda context: context.gather("a", None), "StepError", "gather 'a' takes a list of call(task, …)"),
+    (lambda context: context.gather("a", call(durable.child, "b")), "StepError", "gather 'a' takes a list of call("),
     (lambda context: context.step("a", context.step, "b", int), "StepError", "step 'b' was asked for inside step 'a'"),
     (lambda context: context.step("a", context.sleep, "b", 1), "StepError", "sleep 'b' was asked for inside step 'a'"),
     (
