@@ -206,16 +206,16 @@ def ask(worker_ids: str | Iterable[str], to: str, using: str | None = None) -> l
 
     They obey within a second; a stop is as graceful as after SIGTERM, and cannot be taken back: one that was asked to
     stop does, whatever it is asked later. ``worker_ids``: one or several; see run_now for ``using``. Returns the ids of
-    those that were asked; workers that are gone are left out. Raises ValueError for another request, TypeError for what
-    is no id.
+    those that were asked; workers that are gone are left out. Raises ValueError for any other ``to``, TypeError for an
+    id that is no text.
     """
     if to not in (QUIET, STOP, WORK):
         raise ValueError(f'A worker can be asked to be "quiet", to "stop", or ("") to work again; not {to!r}.')
     database = database_for(using)
-    if not isinstance(worker_ids, Iterable) or isinstance(worker_ids, bytes):
-        raise TypeError(f"worker_ids is {shown(worker_ids)}, but must be the id of a worker, or several.")
-    ids = [worker_ids] if isinstance(worker_ids, str) else list(worker_ids)
-    workers = undead(database).filter(pk__in=ids)
+    ids = list(worker_ids) if isinstance(worker_ids, Iterable) and not isinstance(worker_ids, str) else [worker_ids]
+    if wrong := [worker_id for worker_id in ids if not isinstance(worker_id, str)]:
+        raise TypeError(f"worker_ids has {shown(wrong[0])}, but takes the id of a worker, a text, or several.")
+    workers = undead(database).filter(pk__in=[worker_id for worker_id in ids if storable(worker_id) == worker_id])
     engine = engine_for(database)
     with engine.atomic():
         workers.exclude(asked_to=STOP).update(asked_to=to)

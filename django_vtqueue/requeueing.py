@@ -66,7 +66,7 @@ def start(
 
     ``rate``: so many a minute (None: at once); ``canary``: one first, the others only if it succeeds; ``queue_name``,
     ``priority``: for all of them, instead of their own; ``by``: who does it; ``using``: a database alias (default: the
-    one of your settings). Raise ValueError for a value that is not allowed, TypeError for other criteria.
+    one of your settings). Raise ValueError for a value that is not allowed, TypeError if ``criteria`` is none.
     """
     if not isinstance(criteria, Criteria):
         raise TypeError(f'criteria is {shown(criteria)}, but must be a Criteria: Criteria(queue_name="emails").')

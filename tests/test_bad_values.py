@@ -107,11 +107,13 @@ FUNCTIONS: dict[str, Callable[[Any], object]] = {
     "control.cancel": lambda value: control.cancel(value),
     "control.cancel(by)": lambda value: control.cancel(SOME_ID, by=value),
     "control.ask(worker_ids)": lambda value: control.ask(value, "quiet"),
+    "control.ask([worker_id])": lambda value: control.ask([value], "quiet"),
     "control.ask(to)": lambda value: control.ask("one", value),
     "control.skip_step(job_id)": lambda value: control.skip_step(value, "paid"),
     "control.skip_step(name)": lambda value: control.skip_step(noop.enqueue().id, value),
     "control.repeat_steps": lambda value: control.repeat_steps(noop.enqueue().id, value),
     "Criteria(queue_name)": lambda value: Criteria(queue_name=value),
+    "Criteria(exception_class)": lambda value: Criteria(exception_class=value),
     "Criteria(acknowledged)": lambda value: Criteria(acknowledged=value),
     "Criteria(died_to)": lambda value: Criteria(died_to=value),
     "requeueing.start(criteria)": lambda value: requeueing.start(value),
@@ -138,7 +140,7 @@ FUNCTIONS: dict[str, Callable[[Any], object]] = {
     "assert_enqueued": lambda value: assert_enqueued(value),
 }
 VALUES = [
-    *(None, "", b"x", "\0", "x" * 300, 0, -1, 1.5, nan, True, 10**30, object(), noop),
+    *(None, "", b"x", "\0", "\ud800", "x" * 300, 0, -1, 1.5, nan, True, 10**30, object(), noop),
     *([], {}, [None], {"a"}, {"a": 1}, timedelta(days=-1), lambda given: 1),
 ]
 
@@ -146,7 +148,7 @@ VALUES = [
 @pytest.mark.django_db
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_values_of_another_kind(name: str) -> None:
-    """A value is taken, or refused by an error that this package raises: no list is hashed, and no number iterated."""
+    """A value is taken, or refused by an error that is meant: no list is hashed, and no number iterated."""
     for value in VALUES:
         error = error_of(FUNCTIONS[name], value)
         assert error is None or (str(error) and is_meant(error)), f"{value!r:.50}: {type(error).__name__}: {error}"

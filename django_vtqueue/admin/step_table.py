@@ -39,9 +39,10 @@ def made(entry: JobOrLetter, site: str) -> SafeString | str:
     except (ValueError, RecursionError):
         return display.unreadable(text_of(entry.steps), own)
     rows = [step(number, record, own) for number, record in enumerate(found.done, 1)]
-    for row, record in zip(rows, found.done, strict=True):
+    children = children_of(entry, found.done, own, database_now(), CHILDREN)
+    for row, record, some in zip(rows, found.done, children, strict=True):
         if isinstance(ids := record.get("children"), list):
-            row["children"] = [child(each, site) for each in children_of(entry, record, own, database_now(), CHILDREN)]
+            row["children"] = [child(each, site) for each in some]
             row["more"] = len(ids[CHILDREN:])
     events = [event(each, own) for each in found.events]
     return render_to_string("vtqueue/steps.html", {"steps": rows, "events": events}) if rows or events else "-"

@@ -72,7 +72,9 @@ def database_for(using: str | None = None, queue_name: str | None = None) -> str
     if using is None:
         return database_of(backend_options() if queue_name is None else options_for(queue_name))
     if not isinstance(using, str) or not using:
-        raise ValueError(f"using is {shown(using)}, but must be an alias of DATABASES, or None for that of the queue.")
+        raise ValueError(
+            f"using is {shown(using)}, but must be an alias of DATABASES, or None for the one of your settings."
+        )
     return using
 
 

@@ -1,13 +1,12 @@
 """The tree of a job: the parents above it, and the children of all of them, from both tables."""
 
-from collections.abc import Iterator, Mapping
-from itertools import zip_longest
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from ..core import states, steps
 from ..core.encoding import decode
-from ..core.ids import parse_id
+from ..core.ids import parse_id, slices
 from ..core.masks import HIDDEN, Mask
 from ..engines import engine_for
 from ..models import DeadLetter, Job, JobOrLetter
@@ -52,29 +51,41 @@ class ChildJob(NamedTuple):
     failure: str = ""
 
 
-def children_of(parent: JobOrLetter, record: Mapping[str, Any], own: Mask, now: int, most: int) -> Iterator[ChildJob]:
-    """Yield the children of a step: what became of each, when all of them have ended, until then their states.
+def children_of(
+    parent: JobOrLetter, records: Iterable[Mapping[str, Any]], own: Mask, now: int, most: int
+) -> Iterator[list[ChildJob]]:
+    """Yield, for each step, its children: what became of each, when all of them have ended, until then their states.
 
-    Of one that has failed, and was requeued since, it is its state, too. Nothing in a record is sure to have the right
+    A child that has failed and was requeued is shown with its state, too. Nothing in a record is sure to have the right
     type.
     """
+    known = [kept_of(record, own, most) for record in records]
+    done = ENDED[states.SUCCESSFUL]
+    rows = present(parent, [child.job_id for some in known for child in some if child.job_id and child.word != done])
+    for some in known:
+        yield [state_of(child, rows.get(child.job_id), now) for child in some]
+
+
+def kept_of(record: Mapping[str, Any], own: Mask, most: int) -> list[ChildJob]:
+    """Return the children of a step, as the steps have them."""
     ids: Any = record.get("children")
     some = [ChildJob(stored, parse_id(stored)) for stored in ids[:most]] if isinstance(ids, list) else []
     if isinstance(kept := record.get("value"), list):
-        some = [ended(child, end, own) for child, end in zip_longest(some, kept[: len(some)])]
-    done = ENDED[states.SUCCESSFUL]
-    rows = present(parent, [child.job_id for child in some if child.job_id and child.word != done])
-    for child in some:
-        row = rows.get(child.job_id)
-        if row and (not child.word or (isinstance(row, Job) and row.finished_at is None)):
-            yield ChildJob(child.stored, child.job_id, word=state_word(row, now))
-        else:
-            yield child
+        some = [ended(child, end, own) for child, end in zip(some, [*kept, *[None] * len(some)], strict=False)]
+    return some
+
+
+def state_of(child: ChildJob, row: JobOrLetter | None, now: int) -> ChildJob:
+    """Return a child with its present state, if its end is not known, or it has failed and is a job again."""
+    if row and (not child.word or isinstance(row, Job)):
+        return ChildJob(child.stored, child.job_id, state_word(row, now))
+    return child
 
 
 def present(parent: JobOrLetter, ids: list[UUID]) -> dict[UUID | None, JobOrLetter]:
     """Return those children that are there, jobs and dead letters, without their large columns."""
-    return {row.pk: row for model in LARGE for row in lean(model, parent._state.db).filter(pk__in=ids)}
+    rows = (lean(model, parent._state.db).filter(pk__in=some) for model in LARGE for some in slices(ids))
+    return {row.pk: row for some in rows for row in some}
 
 
 def ended(child: ChildJob, kept: Any, own: Mask) -> ChildJob:

@@ -10,6 +10,7 @@ from django.db.models import F
 from django.utils.translation import gettext as _
 
 from ..core.encoding import decode
+from ..core.failures import shown, storable
 from ..engines import database_for, engine_for
 from ..fields import StoredText, text_of
 from .arguments import checked_by, checked_priority, served_queue_name
@@ -45,12 +46,15 @@ class Criteria:
         """Raise ValueError for values of another kind, and for those that no database can compare."""
         for name, value in self.given().items():
             kind: type[Any] = str if name in TEXTS else bool if name == "acknowledged" else int
-            if type(value) is not kind:
-                raise ValueError(f"{name} is {value!r}, but must be of type {kind.__name__}.")
+            if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+                raise ValueError(f"{name} is {shown(value)}, but must be of type {kind.__name__}.")
             if name in TEXTS:
-                value.encode()  # a UnicodeEncodeError is a ValueError
+                if storable(value) != value:
+                    raise ValueError(
+                        f"{name} is {shown(value)}: no text with NUL or half of a surrogate pair is stored."
+                    )
             elif abs(value) >= LARGEST:
-                raise ValueError(f"{name} is {value}, which is no instant in microseconds.")
+                raise ValueError(f"{name} is {shown(value)}, which is no instant in microseconds.")
 
     @classmethod
     def from_json(cls, text: str) -> "Criteria":
@@ -60,7 +64,7 @@ class Criteria:
         if not isinstance(values, dict) or not known.issuperset(values):
             raise ValueError(f"Criteria are an object with some of {', '.join(sorted(known))}, not {text[:200]!r}.")
         if unset := [name for name, value in values.items() if value is None]:
-            raise ValueError(f"{unset[0]} is None: leave out what may be anything.")
+            raise ValueError(f"{unset[0]} is null; leave it out if it may be anything.")
         return cls(**values)
 
     def given(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from django.db.models import Q
 from django.utils.translation import gettext as _
 
 from ..core.clock import from_instant, microseconds
+from ..core.failures import storable
 from ..core.humanize import time_of
 from ..core.job import Scope
 from ..engines import Engine, database_for, engine_for
@@ -123,6 +124,7 @@ def _end(until: datetime | timedelta | float, now: int) -> int:
 def _text(value: str, longest: int, name: str) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{name} is {value!r}, but must be a text.")
+    value = storable(value)
     if len(value) > longest:
         raise ValueError(f"{name} has {len(value)} characters, but {longest} at the most are kept; shorten it.")
     return value

@@ -167,7 +167,7 @@ class Queue:
         last is.
         """
         attempts, wait, payloads = self._max_attempts, None, checked_payloads(payloads)
-        if (max_attempts, timeout, unique_until, on_duplicate, immediate) != (None, None, DONE, KEEP, False):
+        if immediate is not False or (max_attempts, timeout, unique_until, on_duplicate) != (None, None, DONE, KEEP):
             given: dict[str, Any] = {"unique_until": unique_until, "on_duplicate": on_duplicate}
             given |= {"immediate": immediate} | ({} if max_attempts is None else {"max_attempts": max_attempts})
             given |= {} if timeout is None else {"timeout": timeout}

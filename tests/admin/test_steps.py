@@ -9,7 +9,9 @@ from uuid import UUID
 
 import pytest
 from django.contrib.auth.models import Permission
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from pytest_django import Settings
 
@@ -186,8 +188,23 @@ def test_children_of_a_step(admin_client: Client) -> None:
     assert requeue(second.pk)
     again = text(page(admin_client, Job.objects.get(pk=result.id)))
     assert re.search(rf"…{first.pk.hex[-8:]} done .*…{second.pk.hex[-8:]} due", again)
+    run_pending()
+    assert f"…{second.pk.hex[-8:]} done" in text(page(admin_client, Job.objects.get(pk=result.id)))
     assert "is not here any more" not in text(page(admin_client, first))
     assert re.search(rf'<a href="[^"]*/{parent.pk}/change/">[^"]*…{parent.pk.hex[-8:]}', page(admin_client, first))
+
+
+def test_failed_children_of_many_steps(admin_client: Client) -> None:
+    """They are looked for at once, however many steps there are."""
+    failed = [{"state": "FAILED", "history": []}]
+    row, counts = job("scheduled"), []
+    for many in (1, 20):
+        row.steps = {"done": [{"kind": "children", "children": [UUID(int=1).hex], "value": failed}] * many}
+        row.save()
+        with CaptureQueriesContext(connection) as captured:
+            page(admin_client, row)
+        counts.append(len(captured))
+    assert counts[0] == counts[1]
 
 
 def test_a_child_whose_parent_is_gone(admin_client: Client) -> None:

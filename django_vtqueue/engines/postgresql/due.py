@@ -248,8 +248,7 @@ SELECT min((
     WHERE {HIDDEN_OF_NAME} AND job.lease_until IS NOT NULL AND {OTHERS} ORDER BY job.lease_until LIMIT 1
 )) FROM {NAMES_HIDDEN} AS name WHERE {IN_SCOPE}"""
 
-# How many entries of indexes this session has read in this transaction, or since it told the server of them, a second
-# ago at the most.
+# How many entries of indexes this session has read in this transaction, and before it in the last second.
 ENTRIES_READ = """
 SELECT coalesce(sum(pg_stat_get_xact_tuples_returned(to_regclass(name))), 0) FROM unnest(%(names)s::text[]) AS name"""
 

@@ -5,8 +5,10 @@ that has changed since can be removed from an index: 800 jobs a second are half 
 minutes, all of them before the first row that waits, and each claim walks over them anew, some 0.2 µs each. So a walk
 over very many rests for twenty times as long. Meanwhile due rows are looked for from the places on at which they were
 found last, and nobody looks for leases that have ended: what is due with an older time, such as a job of a worker that
-has died, is found by the next whole walk. A busy machine is slow too: how many entries a walk reads is asked of the
-server, before it and after it, once one was slow.
+has died, is found by the next whole walk.
+
+On a busy machine each walk may be slow. So the server is asked how many entries a session has read. It knows that for
+all of the last second, or of the transaction. Only if these are many is it asked before and after the next walks.
 """
 
 import time
@@ -21,6 +23,7 @@ T = TypeVar("T")
 SLOW = 0.01  # seconds: a faster walk is not asked about
 MANY = 20_000  # entries of an index
 REST, LONGEST = 20, 30.0  # times as long as the walk, and seconds at the most
+SUSPECTED = 60.0  # seconds for which walks are counted after a slow one that may have been long
 LATE = SECOND // 2  # microseconds after its time until a job that is published is to be seen by all
 LOWEST, HIGHEST = -100, 100  # priority
 Place = tuple[int, str]  # due_at and id, the order in a level
@@ -32,18 +35,20 @@ class Walk:
 
     def __init__(self, entries: Callable[[], int]) -> None:
         self._entries = entries
-        self._counted = False  # the last one was slow, so those of the next one are counted
-        self._rests_until = 0.0  # monotonic
+        self._counted_until = self._rests_until = 0.0  # monotonic
 
     def made(self, walk: Callable[[], T]) -> T:
         """Make it; return what it returns."""
-        before = self._entries() if self._counted else 0
+        counted = time.monotonic() < self._counted_until
+        before = self._entries() if counted else 0
         began = time.monotonic()
         found = walk()
         took = time.monotonic() - began
-        if took > SLOW and self._counted and self._entries() - before > MANY:
-            self._rests_until = time.monotonic() + min(REST * took, LONGEST)
-        self._counted = took > SLOW
+        if took > SLOW and self._entries() - before > MANY:
+            ended = time.monotonic()
+            self._counted_until = ended + SUSPECTED
+            if counted:
+                self._rests_until = ended + min(REST * took, LONGEST)
         return found
 
     def rests(self) -> float:

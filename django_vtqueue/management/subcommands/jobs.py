@@ -82,7 +82,7 @@ def requeue(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
         raise CommandError("--rate, --canary and --dry-run are for --all, --queue, --task and --exception.")
     if "exception_class" in criteria:
         criteria["exception_class"] = path_of(criteria["exception_class"], backend.database)
-    yield from in_background(backend, Criteria(**criteria), options) if many else named(backend, options)
+    yield from in_background(backend, criteria, options) if many else named(backend, options)
 
 
 def path_of(name: str, database: str) -> str:
@@ -95,8 +95,12 @@ def path_of(name: str, database: str) -> str:
     return found[0] if found else name
 
 
-def in_background(backend: VTQueueBackend, criteria: Criteria, options: dict[str, Any]) -> Iterator[str]:
-    """Begin to requeue all that meet criteria."""
+def in_background(backend: VTQueueBackend, described: dict[str, Any], options: dict[str, Any]) -> Iterator[str]:
+    """Begin to requeue all that are described so."""
+    try:
+        criteria = Criteria(**described)
+    except ValueError as error:
+        raise CommandError(str(error)) from error
     if options["dry_run"]:
         if not (number := criteria.count(backend.database)):
             raise CommandError(NONE_SUCH)

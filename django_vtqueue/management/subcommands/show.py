@@ -56,9 +56,10 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     for name, value in known.items():
         if value not in ("", None):
             yield f"{name.ljust(width)}  {value if isinstance(value, str) else in_json(value)}"
-    for number, record in enumerate(made, 1):
+    children = children_of(entry, made, Mask(mask.words), now, CHILDREN)
+    for number, (record, some) in enumerate(zip(made, children, strict=True), 1):
         yield f"{f'step {number}'.ljust(width)}  {step_line(record)}"
-        for child in children_of(entry, record, Mask(mask.words), now, CHILDREN):
+        for child in some:
             yield f"{'child'.ljust(width)}  {child_line(child)}"
     for event in events:
         yield f"{'event'.ljust(width)}  {event_line(event)}"
