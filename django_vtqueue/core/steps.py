@@ -15,7 +15,7 @@ from .job import SHORT
 
 STEP, SLEEP, EVENT, GATHER, ITERATE = "step", "sleep", "event", "gather", "iterate"
 SNOOZE = "snooze"  # a job that is put off: nothing of it is stored
-LOOK_AGAIN = 300_000_000  # microseconds, at first: a parent looks whether a child has vanished
+FIRST_LOOK = 300_000_000  # microseconds, at first: a parent looks whether a child has vanished
 RAREST_LOOK = 86_400_000_000
 
 
@@ -158,4 +158,4 @@ def look_again_at(since: int, now: int) -> int:
 
     In a test, which lets time pass in a moment, it looks a few times only.
     """
-    return now + min(max(LOOK_AGAIN, (now - since) // 2), RAREST_LOOK)
+    return now + min(max(FIRST_LOOK, (now - since) // 2), RAREST_LOOK)

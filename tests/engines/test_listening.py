@@ -14,7 +14,7 @@ from django.db import connections, transaction
 from django_vtqueue import Queue, control
 from django_vtqueue.engines import Engine, Listener, engine_for
 from django_vtqueue.engines.postgresql import listening as module
-from django_vtqueue.engines.postgresql.listening import SILENCE
+from django_vtqueue.engines.postgresql.listening import BETWEEN_NOTIFIES
 from django_vtqueue.models import Job
 from tests.waiting import PATIENCE, wait_until
 
@@ -101,7 +101,7 @@ def test_a_process_rings_at_intervals(engine: Engine) -> None:
         for _ in range(100):
             engine.ring()
         last = time.monotonic()
-        assert 1 <= count() <= (last - began) / SILENCE + 1
+        assert 1 <= count() <= (last - began) / BETWEEN_NOTIFIES + 1
 
 
 def test_each_notification_is_followed_by_another_look(engine: Engine, ear: Ear) -> None:

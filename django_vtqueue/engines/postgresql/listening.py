@@ -22,7 +22,7 @@ from .connection import WHEN_CUT_OFF, PostgreSQLConnection
 
 logger = logging.getLogger("django_vtqueue")
 
-SILENCE = 0.005  # seconds for which a process sends no other NOTIFY
+BETWEEN_NOTIFIES = 0.005  # seconds for which a process sends no other NOTIFY
 # One for each set of tables, whatever the search path is.
 CHANNEL = "'vtqueue_' || 'vtqueue_job'::regclass::oid::text"
 WORKERS = "workers"  # the rows of the workers have something for one of them
@@ -43,7 +43,7 @@ class PostgreSQLListening(PostgreSQLConnection):
 
     def ring(self, *, workers: bool = False) -> None:
         now = time.monotonic()
-        if (not workers and now < _sent.get(self.alias, 0.0) + SILENCE) or self._in_transaction:
+        if (not workers and now < _sent.get(self.alias, 0.0) + BETWEEN_NOTIFIES) or self._in_transaction:
             return
         if not workers:
             _sent[self.alias] = now
@@ -130,7 +130,7 @@ class PostgreSQLListener(Listener):
                 if heard := _notifications(raw):
                     self._rung(WORKERS in heard)
                 while heard:
-                    time.sleep(SILENCE)
+                    time.sleep(BETWEEN_NOTIFIES)
                     heard = _notifications(raw)
                     self._rung(WORKERS in heard)
 

@@ -31,7 +31,7 @@ FIRST: Place = (0, "0" * 32)
 
 
 class Walk:
-    """A walk that rests after it was long. ``entries`` returns how many of its indexes this session has read."""
+    """A walk that rests after it was long. ``entries``: how many entries of its indexes this session has read."""
 
     def __init__(self, entries: Callable[[], int]) -> None:
         self._entries = entries
