@@ -42,7 +42,7 @@ WORDS = (*WAITING, "running", "expired", "done")
 
 @task
 def sign_in(user: str, password: str, *, api_token: str = "") -> dict[str, Any]:
-    return {"user": user, "nested": [{"Session-TOKEN": "t0p"}]}
+    return {"user": user, "nested": [{"Session-TOKEN": "t0p-s3cret"}]}
 
 
 def job(word: str = "due", **values: Any) -> Job:
@@ -190,7 +190,7 @@ def test_list_leaves_large_columns_in_the_database(admin_client: Client) -> None
     reading = [query["sql"] for query in queries if re.search('payload|history"|result', query["sql"])]
     assert len(reading) == 2
     assert all('CASE WHEN LENGTH("' in sql and "<= 10000" in sql and '"history"' not in sql for sql in reading)
-    assert "xxx" not in shown
+    assert "x" * 20 not in shown
     assert text(shown).count(f"{len(large):,} characters") == 2
 
 
@@ -220,15 +220,15 @@ def test_secrets_are_masked(admin_client: Client) -> None:
     run_pending()
     shown = page(admin_client, Job.objects.get())
     assert "ann" in shown
-    assert not re.search("hunter2|s3cret|t0p", shown)
+    assert not re.search("hunter2|s3cret", shown)
     assert shown.count("••••") == 3
 
 
 def test_mask_option(admin_client: Client, settings: Any) -> None:
     """OPTIONS['mask'] says which keys are hidden, instead of the default ones."""
     settings.TASKS = {"default": {**settings.TASKS["default"], "OPTIONS": {"mask": ["IBAN"]}}}
-    shown = page(admin_client, letter(payload='{"args":[],"kwargs":{"from_iban":"DE12","token":"abc"}}'))
-    assert "DE12" not in shown
+    shown = page(admin_client, letter(payload='{"args":[],"kwargs":{"from_iban":"DE12-3456","token":"abc"}}'))
+    assert "DE12-3456" not in shown
     assert "abc" in shown
 
 
