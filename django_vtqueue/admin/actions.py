@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from ..core.ids import shown_worker
 from ..engines import database_for, database_now, engine_for
-from ..inspection.waiting import state_word
+from ..inspection.state import state_word
 from ..models import HAS_KEY, DeadLetter, Job
 from .base import ReadOnlyAdmin
 from .fields import PriorityField, QueueField

@@ -17,7 +17,7 @@ from ..core.humanize import duration
 from ..core.ids import shown_worker
 from ..core.names import LEASE
 from ..engines import database_now
-from ..inspection.waiting import is_overdue, state_word
+from ..inspection.state import is_overdue, state_word
 from ..inspection.why import wait
 from ..models import Job
 from . import display

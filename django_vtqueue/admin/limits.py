@@ -8,7 +8,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from ..conf import Policy
-from ..inspection.limits import ParkedKey, parked_keys
+from ..inspection.parked_keys import ParkedKey, parked_keys
 from ..queue.arguments import MAX_PRIORITY
 from ..tasks.limits import limits_for
 from . import display

@@ -18,7 +18,7 @@ from ..models import RESERVED, Job, WorkerProcess
 from ..queue import pauses
 from . import display
 from .banners import banners, failing, unmigrated
-from .leases import lease_rows
+from .holdings import lease_rows
 from .limits import key_rows
 from .links import Pages, pages_for
 from .queue_rows import Facts

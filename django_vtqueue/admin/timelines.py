@@ -14,7 +14,7 @@ from ..core import clock, copies, history, states
 from ..core.humanize import duration
 from ..core.ids import shown_worker
 from ..engines import database_for, database_now
-from ..inspection.waiting import state_word
+from ..inspection.state import state_word
 from ..inspection.why import wait
 from ..models import Job, JobOrLetter, WorkerProcess
 from . import display

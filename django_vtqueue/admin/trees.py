@@ -11,8 +11,8 @@ from ..core import clock, states
 from ..core.clock import to_instant
 from ..core.humanize import duration
 from ..engines import database_now
+from ..inspection.state import state_word
 from ..inspection.trees import Node, tree
-from ..inspection.waiting import state_word
 from ..models import Job, JobOrLetter
 from . import display, plots
 from .filters import LABELS

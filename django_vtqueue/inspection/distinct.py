@@ -105,4 +105,4 @@ class IsRaw(Func):
     output_field = BooleanField()
 
 
-RAW = IsRaw("task_path")
+RAW_AS_INDEXED = IsRaw("task_path")

@@ -26,7 +26,7 @@ from ..engines import engine_for
 from ..models import PARKED, RESERVED, WAITING, Job
 from ..requeueing import PATH
 from ..tasks.signatures import masks_of, searchable
-from .distinct import RAW, tally
+from .distinct import RAW_AS_INDEXED, tally
 from .overview import levels
 
 RowKey = list[int | str]  # where a row stands in the order of its list; addresses bring it back, or anything else
@@ -188,7 +188,7 @@ def waiting_parts(rows: QuerySet[Any], query: ListQuery, after: RowKey | None, n
     time = Q(due_at__lte=now) if query.word == "due" else Q(due_at__gt=now)
     if query.word in ("scheduled", "retrying"):  # what is due never is parked, or waits
         time &= Q(due_at__lt=LAST)
-    rows = rows.filter(WAITING, time).annotate(raw=RAW, handle=engine_for(rows.db).handle())
+    rows = rows.filter(WAITING, time).annotate(raw=RAW_AS_INDEXED, handle=engine_for(rows.db).handle())
     for priority, raw in sorted(first.values_list("priority", "raw"), key=lambda level: (-level[0], level[1])):
         part = ListRange(rows.filter(raw=Value(raw), priority=priority), ("due_at", "handle"), (priority, int(raw)))
         if after is None or (-priority, raw) > (-int(after[0]), after[1]):

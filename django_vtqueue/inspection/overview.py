@@ -16,7 +16,7 @@ from ..core import copies, states
 from ..core.clock import LAST, from_instant
 from ..engines import engine_for, options_for
 from ..models import HIDDEN, RESERVED, WAITING, DeadLetter, Job
-from .distinct import RAW, RowCount, compile_sql, first_of_each, tally
+from .distinct import RAW_AS_INDEXED, RowCount, compile_sql, first_of_each, tally
 
 LEVELS = 20_000  # priorities of all queues together
 READ, LEAST_READ = 20_000, 100  # jobs, of all priorities together and of each: which are retried is in no index
@@ -109,8 +109,8 @@ def levels(jobs: QuerySet[Any], *columns: str) -> tuple[QuerySet[Any], QuerySet[
     ``columns``: what else tells levels apart.
     """
     columns = (*columns, "raw", "-priority")
-    jobs = jobs.filter(WAITING).annotate(raw=RAW)
-    first = first_of_each(jobs.order_by("due_at"), *columns, limit=LEVELS).annotate(raw=RAW)
+    jobs = jobs.filter(WAITING).annotate(raw=RAW_AS_INDEXED)
+    first = first_of_each(jobs.order_by("due_at"), *columns, limit=LEVELS).annotate(raw=RAW_AS_INDEXED)
     return first, jobs.filter(**{name.strip("-"): OuterRef(name.strip("-")) for name in columns})
 
 
@@ -139,7 +139,7 @@ def backlogs(database: str, queue_names: Collection[str], now: int, most: int) -
         Job.objects.using(database)
         .filter(pk__in=tried)
         .annotate(
-            raw=RAW,
+            raw=RAW_AS_INDEXED,
             again=RowCount(looked, where="attempts > 0 AND waits IS NULL"),
             waiting=RowCount(looked, where="waits IS NOT NULL"),
             parked=RowCount(never.values("moved_from")[:read], where="moved_from IS NOT NULL"),

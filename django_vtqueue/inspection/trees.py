@@ -10,7 +10,7 @@ from ..core.ids import parse_id, slices
 from ..core.masks import HIDDEN, Mask
 from ..engines import engine_for
 from ..models import DeadLetter, Job, JobOrLetter
-from .waiting import state_word
+from .state import state_word
 
 MOST_NODES = 200  # nodes that are read
 HIGHEST = 20  # parents above a job

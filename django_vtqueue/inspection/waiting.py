@@ -1,4 +1,4 @@
-"""What a job waits for that is not due: an event, children, the end of a sleep, a limit; and the word for its state."""
+"""What a job waits for that is not due: an event, children, the end of a sleep, a limit."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from django.utils.translation import ngettext
 from ..core import states, steps
 from ..core.clock import LAST, LAST_INSTANT, from_instant, to_instant
 from ..core.humanize import time_of
-from ..models import UNFINISHED, DeadLetter, Job
+from ..models import UNFINISHED, Job
 from ..queue.limits import NO_LIMITS, Limits
 
 
@@ -23,28 +23,6 @@ class Waits(NamedTuple):
     until: int
     since: int
     children: int
-
-
-def state_word(entry: Job | DeadLetter, now: int) -> str:
-    """Return the word of states.WORDS for a job or dead letter as it was read; ``now``: an instant.
-
-    A job that was to start by now, and has not, is "expired" as one is whose lease has ended.
-    """
-    if isinstance(entry, DeadLetter):
-        return "dead"
-    if is_overdue(entry, now):
-        return "expired"
-    word = states.word(entry.state, to_instant(entry.visible_at), entry.attempts, now)
-    if word not in ("scheduled", "retrying"):
-        return word
-    return "parked" if is_parked(entry) else "waiting" if waits_of(entry) else word
-
-
-def is_overdue(entry: Job | DeadLetter, now: int) -> bool:
-    """Return whether a job waits that was to start by now, so that it is never run."""
-    if not isinstance(entry, Job) or entry.state != states.READY or entry.start_by is None:
-        return False
-    return to_instant(entry.start_by) <= now
 
 
 def is_parked(job: Job) -> bool:

@@ -1,4 +1,4 @@
-"""What several commands take: the backend, jobs, durations; and who runs them."""
+"""What several commands take: the backend, jobs, queues, durations; and who runs them."""
 
 import getpass
 import re
@@ -17,8 +17,10 @@ from ..backend import VTQueueBackend
 from ..conf import MOST_AT_ONCE
 from ..core.ids import SHORTEST
 from ..engines import engine_for
-from ..models import RESERVED, UNFINISHED, Job
+from ..models import RESERVED, UNFINISHED, DeadLetter, Job
 from ..mount_checks import errors_of_mount, errors_of_sharing
+from ..queue import pauses
+from ..queue.lookup import digits_of, only, some
 from ..queue.origin import foreign_origin
 from ..tasks.compat import DEFAULT_TASK_BACKEND_ALIAS, task_backends
 
@@ -140,6 +142,36 @@ def duration_or_moment(text: str) -> timedelta | datetime | None:
 def add_ids(parser: ArgumentParser, of: str = "of a job", nargs: str = "+") -> None:
     """Add the argument that names jobs or dead letters."""
     parser.add_argument("ids", nargs=nargs, metavar="ID", help=f"{of}, or its last {SHORTEST} digits or more")
+
+
+def entry_of(given: str, database: str) -> Job | DeadLetter | None:
+    """Return the job or dead letter of an id, or of its last digits; None if there is none. Raise UnclearId."""
+    digits = digits_of(given)
+    jobs, letters = Job.objects.using(database), DeadLetter.objects.using(database)
+    found: list[Job | DeadLetter] = [*some(jobs, digits), *some(letters, digits)]
+    now = {entry.pk: entry for entry in found}  # one that has died or was requeued just now may be there twice
+    return only(list(now.values()) or some(jobs, digits), given)
+
+
+# -- queues ------------------------------------------------------------------------------------------------------------
+
+
+def remark_on(backend: VTQueueBackend, name: str) -> str:
+    """Return what to say of a name that may be mistyped: neither jobs nor settings have it; "" if one of them does.
+
+    Raise CommandError where the settings say which queues there are.
+    """
+    engine = engine_for(backend.database)
+    there, now = engine.queue_names(), engine.now()
+    known = backend.settings.queues | backend.settings.queue_options.keys()
+    if name in {*known, *there, *pauses.paused(backend.database, now)}:
+        return ""
+    if backend.settings.queues:
+        raise CommandError(f"There is no queue {name!r}. There are: {', '.join(sorted({*known, *there}))}.")
+    return f"No job of {name!r} is there. Queues with unfinished jobs: {', '.join(there) or 'none'}."
+
+
+# -- who runs it -------------------------------------------------------------------------------------------------------
 
 
 def login() -> str:

@@ -101,6 +101,18 @@ class Holder:
         """The moment (boot clock) until which ``held`` is True if the lease is not renewed; 0 if it is not held."""
         return self._held_until if self.held else 0.0
 
+    @property
+    def token(self) -> int | None:
+        """The claim number of its row: it grows with each acquisition by any instance; None if it is not held."""
+        job = self.job
+        return job.claims if job and self.held else None
+
+    @property
+    def descriptor(self) -> int:
+        """The file descriptor of the doorbell that proves the death of this process; -1 if there is none."""
+        bell = self._bell
+        return bell.fileno() if bell else -1
+
     def acquire(self, blocking: bool = True, timeout: Any = None, stop: Callable[[], bool] = lambda: False) -> bool:
         """Hold a row: wait for one if ``blocking``, for ``timeout`` seconds at the most; return whether it is held.
 

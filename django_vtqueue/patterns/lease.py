@@ -5,6 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
+from typing import Any
 from weakref import finalize
 
 from asgiref.sync import sync_to_async
@@ -16,6 +17,12 @@ from ..engines import database_for
 from ..queue.doorbell import LOOK
 from .holder import Holder
 from .reserved import ReservedRows
+
+
+def leader(name: str, ttl: float | timedelta, using: str | None, **options: Any) -> Holder:
+    """Return an instance that can hold the lease of a name; for the arguments see Lease, and Holder for ``options``."""
+    rows = ReservedRows(reserved_name(LEASE, name), database_for(using), ["leader"])
+    return Holder(f"lease {name!r}", rows, ttl, **options)
 
 
 class Lease:
@@ -40,8 +47,7 @@ class Lease:
         if on_lost is not None and not callable(on_lost):
             raise ValueError(f"on_lost is {shown(on_lost)}, but must be a function without arguments.")
         self.name = name
-        rows = ReservedRows(reserved_name(LEASE, name), database_for(using), ["leader"])
-        self._holder = Holder(f"lease {name!r}", rows, ttl, renewing=renewing, on_lost=on_lost)
+        self._holder = leader(name, ttl, using, renewing=renewing, on_lost=on_lost)
         self.ttl = self._holder.ttl
         finalize(self, self._holder.dropped).atexit = False
 
@@ -62,8 +68,7 @@ class Lease:
 
         Give it to the systems that the leader writes to, so that they refuse an older one.
         """
-        job = self._holder.job
-        return job.claims if job and self.held else None
+        return self._holder.token
 
     def remaining(self) -> float:
         """Return the seconds for which ``held`` stays True if the lease is not renewed."""

@@ -17,8 +17,8 @@ from ..engines import Engine
 from ..engines.limits import RateState
 from .due import enough, find_due, in_order
 from .ended_leases import end_leases
+from .judge import Judge
 from .limits import NO_LIMITS, NO_QUEUES, Limits, Room
-from .parking import Judge
 from .pauses import paused_queues, unpaused
 from .settling import bury_overdue
 

@@ -23,7 +23,7 @@ from ..engines import Engine, Listener, engine_for, new_engine
 from ..exceptions import LeaseLost, Snooze
 from .back_pressure import from_a_job
 from .claimed_job import ClaimedJob
-from .clock_steps import ClockSteps
+from .clock_repair import ClockRepair
 from .doorbell import HEARING_LOOK, LOOK, UNPROVEN, Doorbell, folder_of
 from .limits import Limits
 from .until_done import until_done
@@ -47,10 +47,10 @@ def consume(
     listener = engine_for(database).listen(bell.ring)
     engine, gaps, policy = engine_for(database), GapWatch(), options.policy(queue_name)
     limits = Limits(options)
-    clock_steps, holder = ClockSteps(engine), new_worker_id()  # not that of Queue.claim: these leases are renewed
+    clock_repair, holder = ClockRepair(engine), new_worker_id()  # not that of Queue.claim: these leases are renewed
     try:
         while not stop.is_set():
-            until_done(engine, clock_steps.go_on)
+            until_done(engine, clock_repair.go_on)
             jobs = until_done(engine, partial(claim, gaps, holder))
             if not jobs:
                 gaps.note_work(until_done(engine, partial(wait_for_work, engine, queue_name, bell, limits, listener)))

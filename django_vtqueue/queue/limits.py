@@ -5,7 +5,7 @@ limit is what the code of the claiming process says, so a change holds as soon a
 is not loaded there is put off until the process has imported its module.
 
 A queue that is at its limit, or over its rate, is left out, as a paused one is. A job whose key is at its limit is
-parked (parking.py): it is due no more, so it costs other claims nothing. It is unparked when a job of its key ends,
+parked (judge.py): it is due no more, so it costs other claims nothing. It is unparked when a job of its key ends,
 in the transaction of that settlement (unparking.py), and judged again by the next claim. A job that is over the rate of
 its key is moved to a moment that is booked for it.
 """

@@ -11,7 +11,7 @@ from uuid import UUID
 from ..core.clock import to_instant
 from ..core.ids import parse_id, slices
 from ..engines import engine_for
-from ..inspection.waiting import state_word
+from ..inspection.state import state_word
 from ..models import DeadLetter, Job
 
 JOBS_KEPT = 30  # jobs in the row of a schedule

@@ -6,7 +6,7 @@ import time
 from django.conf import settings
 
 from ..engines import Engine, Listener
-from ..queue.clock_steps import ClockSteps
+from ..queue.clock_repair import ClockRepair
 from ..queue.doorbell import HEARING_LOOK, LOOK, RARE_LOOK
 from ..queue.origin import foreign_origin
 from .database_upkeep import DatabaseUpkeep
@@ -29,7 +29,7 @@ class PeriodicWork:
 
     def __init__(self, engine: Engine, heartbeat: Heartbeat, work: Work) -> None:
         self.engine, self.heartbeat, self.work, self.next_due = engine, heartbeat, work, work.next_due
-        self.clock_steps = ClockSteps(engine)
+        self.clock_repair = ClockRepair(engine)
         self.upkeep = DatabaseUpkeep(work)
         self.running_jobs = RunningJobs(engine, work.in_flight, work.leases)
         self.recurring = Recurring(engine, work.backend, heartbeat.worker)
@@ -39,12 +39,12 @@ class PeriodicWork:
 
     def next_at(self) -> float:
         """Return when a part is due (monotonic)."""
-        parts = (self.heartbeat.next_at, self.clock_steps.next_at, self.upkeep.next_at)
+        parts = (self.heartbeat.next_at, self.clock_repair.next_at, self.upkeep.next_at)
         return min(*parts, self.recurring.next_at())
 
     def do_what_is_due(self) -> None:
         """Do what is due, before a turn."""
-        if self.clock_steps.go_on():  # before the heartbeat, which sets right what says that a clock was ahead
+        if self.clock_repair.go_on():  # before the heartbeat, which sets right what says that a clock was ahead
             self.next_due.forget()
             self.recurring.forget()
         if self.work.options.supervised and not self.heartbeat.moved_in and self.note_foreign():

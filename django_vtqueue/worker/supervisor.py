@@ -6,20 +6,15 @@ over its time limit (``hard_timeout``, ``max_runtime``). What a dead child held 
 worker: another one settles it.
 """
 
-import json
 import logging
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
-from dataclasses import asdict, replace
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from queue import Empty
 from typing import TypeVar
 
-from .. import __version__
 from ..backend import VTQueueBackend
 from ..core import states
 from ..core.backoff import trouble_pause
@@ -35,11 +30,11 @@ from ..queue.origin import MOVED, move_in
 from ..queue.proof_of_death import declare_dead, mark_over_time
 from ..queue.settling import settle
 from . import systemd
+from .child_process import IDLE_LEAVING, ChildProcess
 from .log import WorkerLog
 from .options import WorkerOptions, scopes_of
 from .outage import Outage, retry_before
-from .renewals import Renewals
-from .shared_state import Departure, SharedState, new_memory
+from .shared_state import Departure
 from .shutdown import end_within
 
 logger = logging.getLogger("django_vtqueue")
@@ -49,85 +44,8 @@ T = TypeVar("T")
 LOOK_AT_CHILDREN = 0.1  # seconds between two looks at the children
 OVERTIME = 0.2  # seconds beyond a job's time limit after which its worker is killed: it may just be settling the job
 LIVED = 5.0  # seconds: a child that ends sooner has probably not been able to start
-SLOW_START = 10.0  # seconds
-SLOW = "process %d is not ready after %d s and runs no job: it still imports the project (kill -USR1 %d shows where)"
 LEAVING = 2.0  # seconds for a child to give its jobs back and end, once it is to leave at once
-IDLE_LEAVING = 8.0  # seconds for a child that holds no job to end: the receivers of its signals have 5 of them
 RELEASING = 5.0  # seconds for the release of what killed children held, should the database be locked
-
-START = """\
-import json, sys
-sys.path[:] = json.loads(sys.argv[1])
-from django_vtqueue.worker.supervised import main
-main(json.loads(sys.argv[2]))"""
-
-
-class ChildProcess:
-    """One worker in a process of its own, as its supervisor sees it; ``share``: the jobs that it may begin."""
-
-    def __init__(self, backend: VTQueueBackend, options: WorkerOptions, log: WorkerLog) -> None:
-        self.share = options.max_jobs or 0
-        self.began = time.monotonic()
-        self.renewals = Renewals(backend.database)
-        self.renew_at = 0.0  # monotonic: when the supervisor is to renew its leases again
-        self.over_time = False  # killed because a job of it was over its time limit
-        self.dismissed = False  # killed because it did not stop in time
-        self._left_at = NEVER  # monotonic: when it was first seen to have released all that it held
-        self._said_slow = False
-        with ExitStack() as opened:
-            memory = new_memory()
-            opened.callback(os.close, memory)
-            theirs, self._pipe = os.pipe()
-            opened.callback(os.close, theirs)
-            self.state = SharedState.in_memory(memory)
-            self.state.ends_at = self.state.renew_by = NEVER
-            given = {
-                "version": __version__,
-                "alias": backend.alias,
-                "options": asdict(options),
-                "log": [log.verbosity, log.option, log.quiet],
-                "descriptors": [theirs, memory],
-            }
-            filters = [f"-W{option}" for option in sys.warnoptions]
-            command = [sys.executable, "-P", *filters, "-c", START, json.dumps(sys.path), json.dumps(given)]
-            try:
-                self.process = subprocess.Popen(command, pass_fds=(theirs, memory))
-            except BaseException:
-                os.close(self._pipe)
-                raise
-
-    @property
-    def worker_id(self) -> str:
-        """Its name as a holder of leases; "" as long as it is not ready."""
-        return self.state.worker_id.decode()
-
-    def stop(self) -> None:
-        """Have it stop gracefully; the second time, have it release what runs, and leave."""
-        with suppress(OSError):  # it has just ended
-            os.write(self._pipe, b"s")
-
-    def kill(self) -> None:
-        """End it at once; when this returns none of its code runs."""
-        self.process.kill()
-        self.process.wait()
-
-    def lingers(self) -> bool:
-        """Return whether it holds nothing more and does not end: a thread of a task may keep its process."""
-        now = time.monotonic()
-        if self.state.has_left:
-            self._left_at = min(self._left_at, now)
-        return now - self._left_at > IDLE_LEAVING
-
-    def ended(self) -> bool:
-        """Return whether it has ended; say once that it has not started for long."""
-        if self.process.poll() is not None:
-            os.close(self._pipe)
-            self.state = SharedState.from_buffer_copy(self.state)  # a kept error may refer to this child for long
-            return True
-        if not (self.worker_id or self._said_slow) and time.monotonic() - self.began > SLOW_START:
-            self._said_slow = True
-            logger.warning(SLOW, self.process.pid, SLOW_START, self.process.pid)
-        return False
 
 
 class Supervisor:

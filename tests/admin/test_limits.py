@@ -8,7 +8,7 @@ from django.test import Client
 
 from django_vtqueue.core import clock
 from django_vtqueue.core.clock import LAST_INSTANT
-from django_vtqueue.inspection import limits
+from django_vtqueue.inspection import parked_keys
 from django_vtqueue.inspection.why import why
 from django_vtqueue.models import Job
 from django_vtqueue.tasks.limits import limits_for
@@ -69,10 +69,10 @@ def test_keys_with_parked_jobs(admin_client: Client, monkeypatch: pytest.MonkeyP
 
 def test_few_keys_are_looked_at(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many there are."""
-    monkeypatch.setattr(limits, "KEYS", 2)
+    monkeypatch.setattr(parked_keys, "KEYS", 2)
     for key in "abcd":
         parked(key, 1)
-    found, left = limits.parked_keys("default", 1, 10)
+    found, left = parked_keys.parked_keys("default", 1, 10)
     assert ([each.key for each in found], left) == (["a"], 1)
 
 

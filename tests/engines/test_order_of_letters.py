@@ -11,7 +11,7 @@ from pytest_django import DjangoDbBlocker
 from django_vtqueue import Lease, Queue, SlotCycle
 from django_vtqueue.engines import engine_for
 from django_vtqueue.inspection import overview
-from django_vtqueue.inspection.leases import cycles, holdings
+from django_vtqueue.inspection.holdings import cycles, holdings
 from tests.conftest import empty_tables, reached
 from tests.postgresql import Server
 

@@ -16,7 +16,7 @@ from django_vtqueue.core.job import NewJobs, Scope
 from django_vtqueue.core.settlement import abandoned, failed, released, released_unfinished, succeeded
 from django_vtqueue.exceptions import DuplicateJob, WorkerDied
 from django_vtqueue.queue import dead_letters
-from django_vtqueue.queue.clock_steps import ClockSteps
+from django_vtqueue.queue.clock_repair import ClockRepair
 from django_vtqueue.queue.settling import bury_overdue, settle
 from django_vtqueue.queue.unique import insert_with_keys
 
@@ -323,8 +323,8 @@ class QueueAgainstModel(Agreement):
     @rule()
     def restart(self) -> None:
         """A process that starts looks for what a clock ahead has stamped; where none was it changes nothing."""
-        clock_steps, found, after = ClockSteps(self.engine), [], 0
-        while clock_steps.go_on() or clock_steps.unfinished():
+        clock_repair, found, after = ClockRepair(self.engine), [], 0
+        while clock_repair.go_on() or clock_repair.unfinished():
             pass
         while after is not None:
             found, after = self.engine.stamped_ahead(after, self.clock.instant, 3)

@@ -38,7 +38,7 @@ AROUND = timedelta(hours=36) if MINUTES else timedelta(minutes=60)
 STEP = timedelta(minutes=20)  # every tick is at the end of a step
 KINDS = ("one", "all", "skip")
 EXPRESSIONS = ("40 2 * * *", "20 1 * * *", "*/20 * * * *", "every 2400")
-QUICK = {"queue.clock_steps.PERIOD": 0.05}  # seconds between two looks at the clock
+QUICK = {"queue.clock_repair.PERIOD": 0.05}  # seconds between two looks at the clock
 SEED = 7
 
 

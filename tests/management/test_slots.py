@@ -13,7 +13,7 @@ from django.db import connection
 from django_vtqueue import NoFreeSlot, SlotCycle
 from django_vtqueue.core import clock
 from django_vtqueue.core.clock import SECOND
-from django_vtqueue.inspection import leases
+from django_vtqueue.inspection import holdings
 from django_vtqueue.models import Job
 from django_vtqueue.patterns.slot_cycle import Slot
 
@@ -108,8 +108,8 @@ def test_by_the_index(join: Join) -> None:
         return execute(sql, params, many, context)
 
     with connection.execute_wrapper(explain):
-        leases.cycles("default")
-        leases.slots("default", "x", slot._holder.rows.cycle, 0)
+        holdings.cycles("default")
+        holdings.slots("default", "x", slot._holder.rows.cycle, 0)
         slot._holder.rows.stored()
         slot._holder.rows._rows()
     assert len(plans) == 5

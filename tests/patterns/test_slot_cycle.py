@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from django_vtqueue import NoFreeSlot, SlotCycle, VTQueueError
 from django_vtqueue.core import clock
-from django_vtqueue.inspection.leases import holdings
+from django_vtqueue.inspection.holdings import holdings
 from django_vtqueue.models import Job
 from django_vtqueue.patterns import slot_cycle
 from django_vtqueue.patterns.holder import Holder

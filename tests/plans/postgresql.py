@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db import connections, transaction
 
-from django_vtqueue.engines.postgresql import clock_steps, due, limits, overflow, settling, steps
+from django_vtqueue.engines.postgresql import clock_repair, due, limits, overflow, settling, steps
 from django_vtqueue.engines.postgresql import statements as sql
 from django_vtqueue.engines.postgresql.places import FIRST, HIGHEST, LOWEST
 
@@ -208,8 +208,8 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], set[str]]] = {
     "event to a key": (steps.EVENT_TO_KEY, OF_EVENT, {UNIQUE}),
     "lock parents": (steps.LOCK_ROWS, VALUES, {KEY}),
     "wake parents": (steps.WAKE_PARENTS, VALUES, {KEY, PARENT}),
-    "clock was ahead": (clock_steps.CLOCK_WAS_AHEAD, VALUES, {KEY, "vtqueue_throughput_unique"}),
-    "stamped ahead": (clock_steps.STAMPED_AHEAD, {**VALUES, "after": "f" * 32}, {KEY}),
-    "set right": (clock_steps.SET_RIGHT, VALUES, {KEY}),
+    "clock was ahead": (clock_repair.CLOCK_WAS_AHEAD, VALUES, {KEY, "vtqueue_throughput_unique"}),
+    "stamped ahead": (clock_repair.STAMPED_AHEAD, {**VALUES, "after": "f" * 32}, {KEY}),
+    "set right": (clock_repair.SET_RIGHT, VALUES, {KEY}),
 }
 CLAIMS = [name for name in STATEMENTS if name.startswith("claim")]

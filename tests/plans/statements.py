@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from django_vtqueue.core.grace import GracePeriod
-from django_vtqueue.engines.sqlite import clock_steps as clock_steps
+from django_vtqueue.engines.sqlite import clock_repair as clock_repair
 from django_vtqueue.engines.sqlite import due as due
 from django_vtqueue.engines.sqlite import limits as limits
 from django_vtqueue.engines.sqlite import overflow as overflow
@@ -149,9 +149,9 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     ),
     "book": (limits.BOOK, {"moments": f"[[{MANY + 1}, 1]]"}, [ROWID]),
     "unbook": (limits.UNBOOK, {"key": "q0", "after": 0, "limit": 10}, [RESERVED, ROWID]),
-    "clock was ahead": (clock_steps.CLOCK_WAS_AHEAD, {"now": at(0), "first_id": "f" * 32}, [KEY, COUNTED]),
-    "stamped ahead": (clock_steps.STAMPED_AHEAD, {"after": MANY, "now": at(0), "limit": 10}, [ROWID]),
-    "set right": (clock_steps.SET_RIGHT, {"rowids": f"[{MANY + 1}, {MANY + 2}]", "now": at(0)}, [ROWID]),
+    "clock was ahead": (clock_repair.CLOCK_WAS_AHEAD, {"now": at(0), "first_id": "f" * 32}, [KEY, COUNTED]),
+    "stamped ahead": (clock_repair.STAMPED_AHEAD, {"after": MANY, "now": at(0), "limit": 10}, [ROWID]),
+    "set right": (clock_repair.SET_RIGHT, {"rowids": f"[{MANY + 1}, {MANY + 2}]", "now": at(0)}, [ROWID]),
 }
 
 CLAIMS = [name for name in STATEMENTS if name.startswith("claim")]

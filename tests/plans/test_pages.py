@@ -15,9 +15,9 @@ from django_vtqueue import throughput
 from django_vtqueue.admin import letter_groups
 from django_vtqueue.core.counts import MINUTE
 from django_vtqueue.core.ids import new_uuid
-from django_vtqueue.inspection import limits, overview, trees
+from django_vtqueue.inspection import overview, parked_keys, trees
 from django_vtqueue.inspection.charts import charted
-from django_vtqueue.inspection.leases import cycles, holdings
+from django_vtqueue.inspection.holdings import cycles, holdings
 from django_vtqueue.inspection.lists import ListQuery, count_jobs, ending, list_jobs, list_letters
 from django_vtqueue.models import DeadLetter, Job, Throughput
 
@@ -56,7 +56,7 @@ READERS: dict[str, tuple[Callable[[], object], int]] = {
     "begun": (lambda: overview.begun(ALIAS, ["w1", "w2"], 5, 100, NOW), 200),
     "leases": (lambda: holdings(ALIAS, NOW), 100),
     "cycles": (lambda: cycles(ALIAS), 100),
-    "parked keys": (lambda: limits.parked_keys(ALIAS, 10, 100), 100),
+    "parked keys": (lambda: parked_keys.parked_keys(ALIAS, 10, 100), 100),
     "active": (lambda: throughput.active(ALIAS, NOW, 180, 100), 300),
     "read": (lambda: throughput.read(ALIAS, NOW, 5), 200),
     "lately": (lambda: throughput.lately(ALIAS, ["q0", "q1"], NOW, 5), 200),

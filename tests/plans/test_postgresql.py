@@ -14,7 +14,7 @@ from django.core.management import call_command
 from django.db import connections, transaction
 from pytest_django import DjangoDbBlocker
 
-from django_vtqueue.inspection.leases import holdings
+from django_vtqueue.inspection.holdings import holdings
 
 from ..conftest import reached
 from ..fake_clock import at

@@ -292,7 +292,7 @@ def test_an_idle_child_that_stands_still_does_not_hold_up_the_end(
 ) -> None:
     """A child that cannot react to a stop and holds no job is killed."""
     job_id = database.enqueue(tasks.hold, str(tmp_path))
-    constants = {"worker.supervisor.IDLE_LEAVING": 0.5}
+    constants = {"worker.child_process.IDLE_LEAVING": 0.5}
     worker = start_worker("--processes", "2", "--threads", "1", constants=constants)
     wait_until(lambda: lines(tmp_path / "started") and len(database.workers()) == 2)
     [busy] = map(int, lines(tmp_path / "started"))

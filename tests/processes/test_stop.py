@@ -207,8 +207,8 @@ SLOW = """
 import sys
 import django
 django.setup()
-from django_vtqueue.worker import supervisor
-supervisor.SLOW_START = 0.5
+from django_vtqueue.worker import child_process
+child_process.SLOW_START = 0.5
 sys.argv = ["manage.py", "vtworker", "--no-reload", "--processes", "2"]
 from django.core.management import execute_from_command_line
 execute_from_command_line()

@@ -9,9 +9,10 @@ import pytest
 from django.db import connections
 
 from django_vtqueue.backend import VTQueueBackend
+from django_vtqueue.worker.child_process import ChildProcess
 from django_vtqueue.worker.log import WorkerLog
 from django_vtqueue.worker.options import WorkerOptions
-from django_vtqueue.worker.supervisor import ChildProcess, Supervisor
+from django_vtqueue.worker.supervisor import Supervisor
 
 
 def memories() -> int:

@@ -15,7 +15,7 @@ from ...core.ids import first_id
 from ...core.job import ClaimKey, Handle, HeldJob, NewJobs, Progress, StoredJob
 from ..base import Engine, Trouble
 from ..portable import parts
-from . import clock_steps
+from . import clock_repair
 from . import statements as sql
 from .due import PostgreSQLClaiming
 from .limits import OF_QUEUE, PostgreSQLLimits
@@ -192,15 +192,15 @@ class PostgreSQLEngine(
             return sum(self._run(prune, values) for prune in (sql.PRUNE_JOBS, sql.PRUNE_LETTERS, sql.PRUNE_PAUSES))
 
     def clock_was_ahead(self, now: int) -> bool:
-        return bool(self._value(clock_steps.CLOCK_WAS_AHEAD, {"now": now, "first_id": first_id(now + SECOND)}))
+        return bool(self._value(clock_repair.CLOCK_WAS_AHEAD, {"now": now, "first_id": first_id(now + SECOND)}))
 
     def stamped_ahead(self, after: Handle, now: int, limit: int) -> tuple[list[Handle], Handle | None]:
         values = {"after": after or first_id(0), "now": now, "limit": limit}
-        rows = self._rows(clock_steps.STAMPED_AHEAD, values)
+        rows = self._rows(clock_repair.STAMPED_AHEAD, values)
         return [handle for handle, ahead in rows if ahead], rows[-1][0] if len(rows) == limit else None
 
     def set_right(self, handles: Sequence[Handle], now: int) -> int:
-        return self._run(clock_steps.SET_RIGHT, {"ids": list(handles), "now": now})
+        return self._run(clock_repair.SET_RIGHT, {"ids": list(handles), "now": now})
 
 
 def _by_handle(rows: Sequence[tuple[Any, ...]]) -> dict[Handle, HeldJob]:

@@ -18,7 +18,7 @@ from ...core.ids import first_id
 from ...core.job import ClaimKey, Handle, HeldJob, NewJobs, Progress, StoredJob
 from ..base import Engine
 from ..portable import parts
-from . import clock_steps
+from . import clock_repair
 from . import statements as sql
 from .connection import all_rows
 from .due import SQLiteClaiming
@@ -201,11 +201,11 @@ class SQLiteEngine(SQLiteClaiming, SQLiteSettling, SQLiteOverflow, SQLiteLimits,
             return sum(self._run(prune, values) for prune in (sql.PRUNE_JOBS, sql.PRUNE_LETTERS, sql.PRUNE_PAUSES))
 
     def clock_was_ahead(self, now: int) -> bool:
-        return bool(self._value(clock_steps.CLOCK_WAS_AHEAD, {"now": now, "first_id": first_id(now + SECOND)}))
+        return bool(self._value(clock_repair.CLOCK_WAS_AHEAD, {"now": now, "first_id": first_id(now + SECOND)}))
 
     def stamped_ahead(self, after: Handle, now: int, limit: int) -> tuple[list[Handle], Handle | None]:
-        rows = self._list(clock_steps.STAMPED_AHEAD, {"after": after, "now": now, "limit": limit})
+        rows = self._list(clock_repair.STAMPED_AHEAD, {"after": after, "now": now, "limit": limit})
         return [rowid for rowid, ahead in rows if ahead], rows[-1][0] if len(rows) == limit else None
 
     def set_right(self, handles: Sequence[Handle], now: int) -> int:
-        return self._run(clock_steps.SET_RIGHT, {"rowids": json.dumps(handles), "now": now})
+        return self._run(clock_repair.SET_RIGHT, {"rowids": json.dumps(handles), "now": now})

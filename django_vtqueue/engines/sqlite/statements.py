@@ -1,7 +1,7 @@
 """The statements of the queue on SQLite, each whole, with the reason for its shape.
 
 Those that find due rows and ended leases are in ``due.py``, those that settle in ``settling.py``, those that repair
-what a clock stamped that was ahead in ``clock_steps.py``; ``limits.py``, ``overflow.py``, ``steps.py`` have their own.
+what a clock stamped that was ahead in ``clock_repair.py``; ``limits.py``, ``overflow.py``, ``steps.py`` have their own.
 
 ``(task_path = '')`` is 1 for raw payloads and 0 for tasks. It is a column of the claim indexes, so that a claim of one
 kind does not walk over rows of the other. A row waits if ``finished_at`` and ``lease_until`` are NULL, the condition of
@@ -103,7 +103,7 @@ WHERE rowid IN (SELECT value FROM json_each(:rowids))"""
 # settlements, burials, progress, the start of an attempt. EXTEND, ACK, PASS_ON and the steps write the same guard out.
 #
 # These have no guard. They change a row whoever holds it: REQUEST_STOP, SEND_EVENT in steps.py, and SET_RIGHT in
-# clock_steps.py. They are given rows that the same transaction has found to be free, hidden or expired, or has leased:
+# clock_repair.py. They are given rows that the same transaction has found to be free, hidden or expired, or has leased:
 # LEASE, UNHIDE and SHARE.
 #
 # The pluses keep the planner off vtqueue_job_worker, which it prefers to the key after ANALYZE: it would read all rows

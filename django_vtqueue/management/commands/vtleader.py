@@ -8,17 +8,18 @@ import threading
 import time
 from argparse import ArgumentParser
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import connections
+from django.db import DatabaseError, connections
 
 from ...core import clock
 from ...core.forks import handle_signal, restore_signal
 from ...engines import engine_for
 from ...patterns.guarded_command import Guarded, reap_orphans
-from ...patterns.lease import Lease
+from ...patterns.holder import Holder
+from ...patterns.lease import leader
 from ...worker.log import log_lines
 from ..arguments import refuse_file
 
@@ -55,24 +56,24 @@ class Command(BaseCommand):
 
     def handle(self, **options: Any) -> None:
         try:
-            lease = Lease(options["name"], ttl=options["ttl"], using=options["using"])
+            holder = leader(options["name"], options["ttl"], options["using"])
         except ValueError as error:
             raise CommandError(str(error)) from None
-        if engine_for(lease._holder.rows.database).private():
+        if engine_for(holder.rows.database).private():
             raise CommandError("Only this process sees this database, which is in memory: it is the only instance.")
-        refuse_file(lease._holder.rows.database)
+        refuse_file(holder.rows.database)
         owns_process = bool(getattr(self, "_called_from_command_line", False))
         if owns_process:
             reap_orphans()
         with log_lines(sys.stderr if owns_process else self.stderr, options["verbosity"]):
-            sys.exit(LeaderLoop(lease, options["command"]).run())
+            sys.exit(LeaderLoop(holder, options["command"]).run())
 
 
 class LeaderLoop:
     """The turns of one instance: it waits for the leadership, and runs the command as long as it has it."""
 
-    def __init__(self, lease: Lease, command: list[str]) -> None:
-        self.lease, self.command = lease, command
+    def __init__(self, holder: Holder, command: list[str]) -> None:
+        self.holder, self.command = holder, command
         self.running: Guarded | None = None
         self.leaving = self.unsaid = 0  # the signal that has asked to stop, and that was not yet forwarded
 
@@ -80,20 +81,23 @@ class LeaderLoop:
         """Run the command until it ends by itself, or is asked to; return its exit code."""
         with self.on_signals():
             while True:
-                logger.info("vtleader waits for %s", self.lease._holder.name)
+                logger.info("vtleader waits for %s", self.holder.name)
                 # No handler raises: an exception may come up anywhere, and become another one there.
-                if not self.lease._holder.acquire(stop=lambda: bool(self.leaving)):
+                if not self.holder.acquire(stop=lambda: bool(self.leaving)):
                     return 128 + self.leaving
                 if self.leaving:
-                    self.lease.release()
+                    self.holder.release()
                     return 128 + self.leaving
-                with self.lease:
+                try:
                     connections.close_all()  # while the command runs, the thread that renews has one of its own
                     next_at = clock.since_boot() + BETWEEN
                     code = self.turn()
+                finally:
+                    with suppress(DatabaseError):  # the leadership ends by itself
+                        self.holder.release()
                 if code is not None:
                     return code
-                logger.warning("vtleader has ended the command, for %s may pass", self.lease._holder.name)
+                logger.warning("vtleader has ended the command, for %s may pass", self.holder.name)
                 while not self.leaving and clock.since_boot() < next_at:
                     time.sleep(LOOK_AT_LEASE)
                 if self.leaving:
@@ -101,16 +105,15 @@ class LeaderLoop:
 
     def turn(self) -> int | None:
         """Run the command under the present leadership; return its exit code, None if that has ended before it."""
-        holder, token = self.lease._holder, self.lease.token
-        bell = holder._bell.fileno() if holder._bell else -1
+        holder, token = self.holder, self.holder.token
         environment = {**os.environ, "VTQUEUE_TOKEN": str(token)}
         try:
-            with Guarded(self.command, self.lease.ttl * GRACE, bell, environment) as self.running:
+            with Guarded(self.command, holder.ttl * GRACE, holder.descriptor, environment) as self.running:
                 logger.info("vtleader runs %s; token %s", self.command[0], token)
                 if self.unsaid:
                     self.running.forward(self.unsaid)
                 self.running.keep(holder.held_until)
-                while not self.running.ended(min(LOOK_AT_LEASE, self.lease.ttl / 20)):
+                while not self.running.ended(min(LOOK_AT_LEASE, holder.ttl / 20)):
                     self.running.keep(holder.held_until)
                 return self.running.exit_code()
         finally:

@@ -16,8 +16,7 @@ from ...models import DeadLetter, Job
 from ...queue import dead_letters
 from ...queue.dead_letters import Criteria
 from ...requeueing import queue_of_steps, start
-from ..arguments import add_ids, login, not_empty
-from .why import entry_of
+from ..arguments import add_ids, entry_of, login, not_empty
 
 NONE_SUCH = "There is no such dead letter."
 MANY = ("queue_name", "task_path", "exception_class")

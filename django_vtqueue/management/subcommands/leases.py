@@ -9,7 +9,7 @@ from django.core.management.base import CommandError
 from ...backend import VTQueueBackend
 from ...core.names import LEASE
 from ...engines import engine_for
-from ...inspection.leases import Holding, holdings
+from ...inspection.holdings import Holding, holdings
 from ..output import add_json, ago, as_json, iso, table
 from .slots import ends
 

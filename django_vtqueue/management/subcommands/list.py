@@ -17,12 +17,12 @@ from ...core.names import is_reserved
 from ...core.states import WORDS
 from ...engines import engine_for
 from ...inspection.lists import ListQuery, Page, list_jobs, list_letters
-from ...inspection.waiting import count_children, state_word, waiting_sentence
+from ...inspection.state import state_word
+from ...inspection.waiting import count_children, waiting_sentence
 from ...models import DeadLetter, Job
 from ...tasks.task import find_task, import_task_modules, loaded_tasks
-from ..arguments import duration_or_moment, not_empty, positive
+from ..arguments import duration_or_moment, not_empty, positive, remark_on
 from ..output import add_json, ago, arguments, as_json, in_one_line, iso, table
-from .queues import remark_on
 
 HELP = "Lists jobs, the newest first (those that wait: in the order in which they are claimed), or dead letters."
 LOOKED_AT = 100_000  # rows

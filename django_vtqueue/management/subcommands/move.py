@@ -31,7 +31,7 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     """Move what can be moved; say how much that was, and what stays."""
     source, target = options["source"], options["target"]
     for alias in (source, target):
-        refuse(alias)
+        refuse_database(alias)
     move = Move(source, target)
     before = move.parts.numbers()
     if options["dry_run"]:
@@ -53,7 +53,7 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
         raise CommandError(f"Refused by {target!r}, and still in {source!r}: {len(move.refusals):,}.")
 
 
-def refuse(alias: str) -> None:
+def refuse_database(alias: str) -> None:
     """Raise CommandError for a database from or to which nothing can be moved."""
     if alias not in connections:
         raise CommandError(f"There is no database {alias!r}; DATABASES has {', '.join(connections)}.")

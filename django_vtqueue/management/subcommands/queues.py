@@ -19,7 +19,7 @@ from ...core.names import is_reserved, refusal
 from ...engines import engine_for
 from ...models import RESERVED, WAITING, Job
 from ...queue import pauses
-from ..arguments import duration_or_moment, login
+from ..arguments import duration_or_moment, login, remark_on
 
 
 def pause_arguments(parser: ArgumentParser) -> None:
@@ -82,21 +82,6 @@ def resume(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     yield f"Queue {name!r} was not paused. Paused queues: {paused or 'none'}."
     if remark:
         yield remark
-
-
-def remark_on(backend: VTQueueBackend, name: str) -> str:
-    """Return what to say of a name that may be mistyped: neither jobs nor settings have it; "" if one of them does.
-
-    Raise CommandError where the settings say which queues there are.
-    """
-    engine = engine_for(backend.database)
-    there, now = engine.queue_names(), engine.now()
-    known = backend.settings.queues | backend.settings.queue_options.keys()
-    if name in {*known, *there, *pauses.paused(backend.database, now)}:
-        return ""
-    if backend.settings.queues:
-        raise CommandError(f"There is no queue {name!r}. There are: {', '.join(sorted({*known, *there}))}.")
-    return f"No job of {name!r} is there. Queues with unfinished jobs: {', '.join(there) or 'none'}."
 
 
 def purge_arguments(parser: ArgumentParser) -> None:

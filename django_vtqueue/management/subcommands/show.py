@@ -15,15 +15,15 @@ from ...core.ids import SHORTEST, shown_worker
 from ...core.masks import HIDDEN, Mask
 from ...engines import engine_for
 from ...fields import StoredText
+from ...inspection.state import state_word
 from ...inspection.trees import ChildJob, children_of, has_tree, tree
-from ...inspection.waiting import state_word
 from ...inspection.why import why
 from ...models import DeadLetter, Job
 from ...tasks.limits import limits_for
 from ...tasks.signatures import mask_of
+from ..arguments import entry_of
 from ..output import add_json, as_json, in_json, iso
 from .list import described
-from .why import entry_of
 
 LONGEST = 100  # characters of the result of a step
 CHILDREN = 100  # of a step that are shown

@@ -10,8 +10,8 @@ from ...backend import VTQueueBackend
 from ...core.clock import SECOND
 from ...core.humanize import duration
 from ...engines import engine_for
-from ...inspection import leases as inspection
-from ...inspection.leases import Holding
+from ...inspection import holdings as inspection
+from ...inspection.holdings import Holding
 from ...patterns.slot_rows import Cycle, Stored
 from ...slots import capacity, check, next_turn
 from ..output import add_json, as_json, iso, table

@@ -9,10 +9,8 @@ from django.core.management.base import CommandError
 from ...backend import VTQueueBackend
 from ...engines import engine_for
 from ...inspection.why import why
-from ...models import DeadLetter, Job
-from ...queue.lookup import digits_of, only, some
 from ...tasks.limits import limits_for
-from ..arguments import add_ids
+from ..arguments import add_ids, entry_of
 
 HELP = "Says in one sentence why a job is not running, or what became of it."
 
@@ -36,12 +34,3 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
             f"There is no job {', '.join(missing)}. Those that are done are kept for result_ttl, dead ones for "
             "dead_letter_ttl."
         )
-
-
-def entry_of(given: str, database: str) -> Job | DeadLetter | None:
-    """Return the job or dead letter of an id, or of its last digits; None if there is none. Raise UnclearId."""
-    digits = digits_of(given)
-    jobs, letters = Job.objects.using(database), DeadLetter.objects.using(database)
-    found: list[Job | DeadLetter] = [*some(jobs, digits), *some(letters, digits)]
-    now = {entry.pk: entry for entry in found}  # one that has died or was requeued just now may be there twice
-    return only(list(now.values()) or some(jobs, digits), given)

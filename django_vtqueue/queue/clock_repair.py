@@ -14,7 +14,7 @@ PERIOD = 1.0  # seconds
 NOTICEABLE = 1.0  # seconds by which the clock goes back
 
 
-class ClockSteps:
+class ClockRepair:
     """A walk over all rows, a slice at a time, after a clock is known to have been ahead.
 
     At the start of a process stamps in the database tell that; later the step of the clock itself does. A step that is

@@ -1,6 +1,6 @@
-"""The statements that find and repair rows which a server's clock has stamped that was ahead; see queue/clock_steps.py.
+"""The statements that find and repair rows which the clock of a server has stamped that was ahead.
 
-What proves it is said in engines/sqlite/clock_steps.py. Of a history only the end of its last entry is read, as text:
+What proves it is said in engines/sqlite/clock_repair.py. Of a history only the end of its last entry is read, as text:
 it may be damaged.
 """
 

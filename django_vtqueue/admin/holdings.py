@@ -8,7 +8,7 @@ from django.utils.safestring import SafeString
 from ..core import clock
 from ..core.humanize import duration
 from ..core.names import LEASE
-from ..inspection.leases import Holding, holdings
+from ..inspection.holdings import Holding, holdings
 from . import display
 from .links import Pages, address
 

@@ -1,4 +1,4 @@
-"""The statements that find and repair rows which a clock has stamped that was ahead; see queue/clock_steps.py."""
+"""The statements that find and repair rows which a clock has stamped that was ahead; see queue/clock_repair.py."""
 
 from ...core.clock import LAST_INSTANT
 
