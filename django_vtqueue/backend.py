@@ -13,8 +13,9 @@ from django.core.checks import CheckMessage
 from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
 
-from .conf import Invalid, Options, Policy, parse, texts
+from .conf import Options, Policy, parse
 from .core import clock
+from .core.allowed import Invalid, texts
 from .core.encoding import dumps, normalize
 from .core.ids import dashed, new_ids, parse_id
 from .core.job import NewJobs

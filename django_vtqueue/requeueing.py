@@ -6,9 +6,7 @@ what dies again is not picked up again.
 """
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 from uuid import UUID
 
 from django.db.models import F, QuerySet, Value
@@ -25,9 +23,8 @@ from .models import DeadLetter, Job, Requeue
 from .queue.arguments import MAX_PRIORITY, checked_by, checked_priority, served_queue_name
 from .queue.dead_letters import Criteria as Criteria  # for its callers
 from .queue.publishing import store
-from .tasks.compat import DEFAULT_TASK_BACKEND_ALIAS, Task, TaskContext, task_backends
-from .tasks.results import unvalidated
-from .tasks.task import ATTRIBUTE
+from .tasks.compat import TaskContext, task_backends
+from .tasks.results import own_task
 
 BATCH = 100  # letters of a step: the write lock is held for some milliseconds
 FASTEST = 1_000_000  # letters a minute that one may ask for
@@ -149,14 +146,7 @@ def resume(run_id: UUID, using: str | None = None) -> bool:
     return True
 
 
-def own_task(function: Callable[..., None]) -> Any:
-    """Make a function a task that no backend of the project has to allow, transactional in any database."""
-    setattr(function, ATTRIBUTE, {"timeout": None, "hard_timeout": None, "transactional": True})
-    backend = DEFAULT_TASK_BACKEND_ALIAS
-    return unvalidated(Task, func=function, backend=backend, queue_name="default", priority=0, takes_context=True)
-
-
-@own_task
+@own_task(timeout=None, hard_timeout=None, transactional=True)
 def step(context: TaskContext, run_id: str, before: str = "") -> None:
     """Go one step further with a run. ``before``: the job of the step before."""
     backend = task_backends[context.task_result.backend]

@@ -18,7 +18,7 @@ from ..core.encoding import decode
 from ..core.failures import shorten, storable
 from ..core.humanize import duration, local, time_of, whole
 from ..core.ids import shown_worker
-from ..core.masks import HIDDEN, Mask
+from ..core.masks import MASKED, Mask
 from ..fields import text_of
 from ..inspection.state import is_overdue, state_word
 from ..inspection.waiting import waiting_sentence
@@ -188,7 +188,7 @@ def summary(payload: str | int | None, task_path: str, queue_name: str, database
     try:
         call = in_names(own.hide(decode(payload)), task_path, queue_name, database)
     except (ValueError, RecursionError):
-        return HIDDEN if own.conceals(payload) else short(payload, SUMMARY)
+        return MASKED if own.conceals(payload) else short(payload, SUMMARY)
     match call:
         case {"args": list(args), "kwargs": dict(kwargs), **others} if task_path and not others:  # it is not known here
             parts = [*map(dumps_shown, args), *(f"{name}={dumps_shown(value)}" for name, value in kwargs.items())]
@@ -222,7 +222,7 @@ def indented(value: Any) -> str:
 
 def unreadable(text: str, own: Mask) -> str:
     """Return stored text that is no JSON, unless the mask conceals it."""
-    return HIDDEN if own.conceals(text) else cut(text)
+    return MASKED if own.conceals(text) else cut(text)
 
 
 def cut(value: object) -> str:

@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..core.ids import parse_id
-from ..core.masks import HIDDEN
+from ..core.masks import MASKED
 from ..engines import backend_options, database_for, engine_for
 from ..exceptions import DuplicateJob, QueueFull, UnknownTask
 from ..models import Job
@@ -88,8 +88,8 @@ class EnqueueForm(forms.Form):
     def clean_arguments(self) -> tuple[list[Any], dict[str, Any]]:
         """Read the arguments; what was hidden in a job that served as the model has to be filled in."""
         value = json_of(self.cleaned_data["arguments"] or "[]")
-        if HIDDEN in json.dumps(value, ensure_ascii=False):
-            raise ValidationError(_("Fill in the values that are shown as “%(hidden)s”."), params={"hidden": HIDDEN})
+        if MASKED in json.dumps(value, ensure_ascii=False):
+            raise ValidationError(_("Fill in the values that are shown as “%(hidden)s”."), params={"hidden": MASKED})
         return call_of(value)
 
     def clean(self) -> None:

@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..core.encoding import decode, encode
-from ..core.masks import HIDDEN, Mask
+from ..core.masks import MASKED, Mask
 from ..core.names import LONGEST_NAME, is_reserved
 from ..engines import database_for, engine_for, named_queues, options_of_database
 from ..queue.arguments import MAX_PRIORITY, MIN_PRIORITY
@@ -118,11 +118,11 @@ def restored(value: Any, shown: Any, stored: Any) -> Any:
 
     ``shown``: the stored value as the form showed it. Raise ValidationError where dots stand for nothing.
     """
-    if value == HIDDEN and isinstance(value, str):
-        if shown == HIDDEN:
+    if value == MASKED and isinstance(value, str):
+        if shown == MASKED:
             return stored
         raise ValidationError(
-            _("%(dots)s stands for a stored value, but none is hidden here."), params={"dots": HIDDEN}
+            _("%(dots)s stands for a stored value, but none is hidden here."), params={"dots": MASKED}
         )
     if isinstance(value, dict):
         pairs = (shown, stored) if isinstance(shown, dict) and isinstance(stored, dict) else ({}, {})
@@ -134,7 +134,7 @@ def restored(value: Any, shown: Any, stored: Any) -> Any:
         if moved and sum(map(hides, lists[0])) > 1 and hides(value):
             raise ValidationError(
                 _("It is not clear which %(dots)s is which in a list with other or moved entries: type those values."),
-                params={"dots": HIDDEN},
+                params={"dots": MASKED},
             )
         return [restored(*each) for each in islice(zip_longest(value, *lists), len(value))]
     return value
@@ -144,7 +144,7 @@ def hides(value: Any) -> bool:
     """Return whether something in a value is shown as hidden."""
     if isinstance(value, dict | list):
         return any(map(hides, value.values() if isinstance(value, dict) else value))
-    return bool(value == HIDDEN)
+    return bool(value == MASKED)
 
 
 def json_of(text: str) -> Any:

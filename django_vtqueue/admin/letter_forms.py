@@ -126,7 +126,7 @@ def edit(model_admin: EntryAdmin, request: HttpRequest, pk: UUID) -> HttpRespons
         values = {name: form.cleaned_data[name] for name in ("payload", "queue_name", "priority")}
         try:
             dead_letters.requeue_changed(letter, **values, by=request.user.get_username())
-        except dead_letters.NotMoved as error:
+        except dead_letters.NotRequeued as error:
             form.add_error(None, str(error))
         else:
             note = _("Requeued with changes: %(fields)s.") % {"fields": ", ".join(form.changed_data) or "-"}

@@ -10,7 +10,7 @@ from urllib.parse import quote, quote_plus
 
 from .encoding import decode
 
-HIDDEN = "••••"
+MASKED = "••••"
 SHORTEST = 4  # characters of a value that is looked for in texts: shorter ones are part of many words
 # How a text begins that may be JSON, encoded twice even; with the group it looks like keys or texts of JSON or Python.
 LIKE_JSON = re.compile(r"""\s*(?:\\*")*[\[{(]+\s*\\*(["'])?""")
@@ -36,10 +36,10 @@ class Mask:
         return any(word in small for word in self.words)
 
     def hide(self, value: Any) -> Any:
-        """Return a JSON value with ``HIDDEN`` for what is secret in it; its lists and dictionaries are changed."""
+        """Return a JSON value with ``MASKED`` for what is secret in it; its lists and dictionaries are changed."""
         root = [value]
         for container, key in self._secret_places(root):
-            container[key] = HIDDEN
+            container[key] = MASKED
         return root[0]
 
     def conceals(self, text: str) -> bool:
@@ -87,9 +87,9 @@ class Mask:
 
 
 def replaced(text: str, secrets: Iterable[str]) -> str:
-    """Return a text with ``HIDDEN`` for what of ``secrets`` it repeats."""
+    """Return a text with ``MASKED`` for what of ``secrets`` it repeats."""
     for secret in secrets:
-        text = text.replace(secret, HIDDEN)
+        text = text.replace(secret, MASKED)
     return text
 
 

@@ -7,12 +7,12 @@ from .failures import shown, storable
 LONGEST_NAME = 255
 HELD = LEASE, SLOTS = ("lease:", "slots:")  # their rows are held by instances
 MOVES = "move:"  # their rows have what is under way to another database
-RESERVED = (*HELD, MOVES)  # what the names of reserved queues begin with
+RESERVED_PREFIXES = (*HELD, MOVES)  # what the names of reserved queues begin with
 
 
 def is_reserved(queue_name: str) -> bool:
     """Return whether a queue is reserved: no user publishes into it, and its rows are held and never done."""
-    return queue_name.startswith(RESERVED)
+    return queue_name.startswith(RESERVED_PREFIXES)
 
 
 def refusal(queue_name: str) -> str:
@@ -20,7 +20,7 @@ def refusal(queue_name: str) -> str:
     return (
         f"Queue {queue_name!r} is reserved for Lease and SlotCycle, which hold its rows, and for moves to another "
         "database: nothing is published into it, claimed, paused or changed. The name of another queue does not begin "
-        f"with {' or '.join(map(repr, RESERVED))}."
+        f"with {' or '.join(map(repr, RESERVED_PREFIXES))}."
     )
 
 

@@ -19,6 +19,7 @@ from django.db.models import Expression
 from ..core.grace import GracePeriod
 from ..core.job import ClaimKey, Due, Ended, Handle, HeldJob, NewJobs, Progress, Scope, StoredJob
 from ..core.settlement import Settlement
+from .clock_repair import ClockStamps
 from .limits import Limiting
 from .overflow import Overflow
 from .portable import Portable
@@ -50,7 +51,7 @@ class Listener:
         """Wake the process no more."""
 
 
-class Engine(Portable, RowLocks, Overflow, Limiting, DurableSteps, ABC):
+class Engine(Portable, RowLocks, Overflow, Limiting, DurableSteps, ClockStamps, ABC):
     """The statements of the queue on one database alias.
 
     ``traced``: query counting, logging and tracing see the statements. For a worker's control loop it is False.
@@ -303,24 +304,6 @@ class Engine(Portable, RowLocks, Overflow, Limiting, DurableSteps, ABC):
 
         Return how many rows. If there are none, the right to write is not taken.
         """
-
-    def clock_was_ahead(self, now: int) -> bool:
-        """Return whether some row has a stamp of a clock that was ahead of ``now``; it costs a few seeks."""
-        return False
-
-    def stamped_ahead(self, after: Handle, now: int, limit: int) -> tuple[list[Handle], Handle | None]:
-        """Read the ``limit`` rows after a row; return those that wait for a time stamped by a clock that was ahead.
-
-        Also return the last row that was read, to go on from there; None if it was the last one of all.
-        """
-        return [], None
-
-    def set_right(self, handles: Sequence[Handle], now: int) -> int:
-        """Repair what a clock that was ahead has stamped in these rows; return how many rows were changed.
-
-        A row that waits for such a time is due now; a lease that ends at such a time ends one lease from now.
-        """
-        return 0
 
     def changed(self) -> bool:
         """Return whether another connection may have committed since the last call; 10 calls a second are cheap."""

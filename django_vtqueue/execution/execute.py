@@ -12,8 +12,9 @@ from typing import Any, cast
 from django.utils.module_loading import import_string
 
 from ..backend import VTQueueBackend
-from ..conf import DEFAULT_BACKOFF, Invalid, Policy, duration
+from ..conf import DEFAULT_BACKOFF, Policy
 from ..core import clock, history, states
+from ..core.allowed import Invalid, duration
 from ..core.encoding import decode, encode_result
 from ..core.failures import describe, shown, storable, summary
 from ..core.forks import ForksEnd
@@ -56,7 +57,8 @@ from ..tasks.signatures import mask_of
 from ..tasks.task import find_task, options_of, policy_of
 from .connections import close_leftovers, refresh_connections
 from .outcomes import Outcome
-from .transactional import Notify, TaskFound, execute_transactional, ignore_event
+from .time_limits import Notify, TaskFound, ignore
+from .transactional import execute_transactional
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -72,7 +74,7 @@ UNKNOWN_TASK_DELAY = 30  # seconds: during a rolling deploy the web process know
 
 @from_a_job
 def execute(
-    job: HeldJob, backend: VTQueueBackend, *, inline: bool = False, later: int = 0, tell: Notify = ignore_event
+    job: HeldJob, backend: VTQueueBackend, *, inline: bool = False, later: int = 0, tell: Notify = ignore
 ) -> Outcome:
     """Run one job to its end in this thread.
 
@@ -104,7 +106,7 @@ class Execution:
     job: HeldJob
     backend: VTQueueBackend
     inline: bool = False
-    tell: Notify = ignore_event
+    tell: Notify = ignore
     later: int = 0
     policy: Policy = field(init=False)  # of the queue, and with the task's own options once it is found
     options: Mapping[str, Any] = field(default_factory=dict)  # those of the task, once it is found

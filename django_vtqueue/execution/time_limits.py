@@ -1,9 +1,13 @@
-"""How long a job may run: until it is ended from outside, and in a transaction. ``timeout`` is in execute.py."""
+"""How long a job may run: until it is ended from outside, and in a transaction; and from when on its time runs.
 
-from collections.abc import Sequence
+``timeout`` is in execute.py.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from ..backend import VTQueueBackend
-from ..core.job import HeldJob
+from ..core.job import ClaimKey, HeldJob
 
 LONGEST_TRANSACTION = 5.0  # seconds: other connections cannot write meanwhile; a task's own ``timeout`` replaces it
 
@@ -20,3 +24,35 @@ def transaction_seconds(job: HeldJob, backend: VTQueueBackend) -> float:
     own = backend.task_options(job.task_path).get("timeout")
     of_queue = backend.settings.policy(job.queue_name).timeout
     return own or min(of_queue or LONGEST_TRANSACTION, LONGEST_TRANSACTION)
+
+
+# -- What the thread of a job tells the control loop ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFound:
+    """The task of a job with a ``hard_timeout`` of its own is loaded: it may not have been when the job was claimed."""
+
+    key: ClaimKey
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionWaits:
+    """A transactional job waits for the right to write; meanwhile its time does not run."""
+
+    key: ClaimKey
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionBegun:
+    """The transaction of a transactional job has begun: its time runs from now on."""
+
+    key: ClaimKey
+
+
+Notice = TaskFound | TransactionWaits | TransactionBegun
+Notify = Callable[[Notice], None]
+
+
+def ignore(notice: Notice) -> None:
+    """Take no notice: for jobs that run inline, one by one."""

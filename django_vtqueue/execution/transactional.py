@@ -5,14 +5,13 @@ Both are committed, or neither.
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
 
 from ..backend import VTQueueBackend
 from ..core.clock import SECOND
-from ..core.job import ClaimKey, HeldJob
+from ..core.job import HeldJob
 from ..core.settlement import Settlement, released
 from ..engines import Engine, Trouble, engine_for
 from ..exceptions import TaskTimeout
@@ -20,38 +19,9 @@ from ..queue.settling import settle_as_holder, settled_before
 from ..queue.until_done import until_done
 from ..tasks.refusals import cannot_commit_as_one
 from .outcomes import Outcome, Settled, not_executed
-from .time_limits import transaction_seconds
+from .time_limits import Notify, TransactionBegun, TransactionWaits, transaction_seconds
 
 logger = logging.getLogger("django_vtqueue")
-
-
-@dataclass(frozen=True, slots=True)
-class TaskFound:
-    """The task of a job with a ``hard_timeout`` of its own is loaded: it may not have been when the job was claimed."""
-
-    key: ClaimKey
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionWaits:
-    """A transactional job waits for the right to write; meanwhile its time does not run."""
-
-    key: ClaimKey
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionBegun:
-    """The transaction of a transactional job has begun: its time runs from now on."""
-
-    key: ClaimKey
-
-
-Event = TaskFound | TransactionWaits | TransactionBegun
-Notify = Callable[[Event], None]
-
-
-def ignore_event(event: Event) -> None:
-    """Take no notice: for jobs that run inline, one by one."""
 
 
 def execute_transactional(

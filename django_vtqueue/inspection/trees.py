@@ -7,7 +7,7 @@ from uuid import UUID
 from ..core import states, steps
 from ..core.encoding import decode
 from ..core.ids import parse_id, slices
-from ..core.masks import HIDDEN, Mask
+from ..core.masks import MASKED, Mask
 from ..engines import engine_for
 from ..models import DeadLetter, Job, JobOrLetter
 from .state import state_word
@@ -101,7 +101,7 @@ def ended(child: ChildJob, kept: Any, own: Mask) -> ChildJob:
     try:
         return child._replace(result=own.hide(decode(value) if isinstance(value, str) else value))
     except (ValueError, RecursionError):
-        return child._replace(result=HIDDEN if own.conceals(str(value)) else str(value))
+        return child._replace(result=MASKED if own.conceals(str(value)) else str(value))
 
 
 def has_tree(entry: JobOrLetter) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from ..core import clock
 from ..core.failures import printable, shorten, storable
 from ..core.humanize import duration
-from ..core.masks import HIDDEN
+from ..core.masks import MASKED
 from ..fields import text_of
 from ..models import DeadLetter, Job
 from ..tasks.signatures import mask_of, shown_call
@@ -57,7 +57,7 @@ def arguments(entry: Job | DeadLetter) -> Any:
         return shown_call(entry)
     except (ValueError, RecursionError):
         stored = text_of(entry.payload)
-        return HIDDEN if mask_of(entry.task_path, entry.queue_name, entry._state.db).conceals(stored) else stored
+        return MASKED if mask_of(entry.task_path, entry.queue_name, entry._state.db).conceals(stored) else stored
 
 
 def in_one_line(call: Any) -> str:

@@ -27,7 +27,7 @@ PARKED = HAS_CONCURRENCY_KEY & WAITING & Q(moved_from__isnull=False, due_at=cloc
 BOOKED = Q(rate_key__isnull=False) & Q(moved_from__isnull=False) & WAITING
 # Rows of reserved queues: they are in no list or number of jobs, and no user changes them. Not by ``startswith``, which
 # SQLite answers without regard to case, nor by a range, which another database answers by its own order of letters.
-RESERVED = Q(*(Exact(Left("queue_name", len(name)), name) for name in names.RESERVED), _connector=Q.OR)
+RESERVED = Q(*(Exact(Left("queue_name", len(name)), name) for name in names.RESERVED_PREFIXES), _connector=Q.OR)
 RAW = ExpressionWrapper(Q(task_path=""), output_field=BooleanField())
 
 

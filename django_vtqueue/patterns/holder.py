@@ -13,8 +13,8 @@ from weakref import WeakSet
 
 from django.db import Error, OperationalError, connections, transaction
 
-from ..conf import Invalid, duration
 from ..core import clock
+from ..core.allowed import Invalid, duration
 from ..core.backoff import busy_pause
 from ..core.failures import shown
 from ..core.grace import RENEWED_AFTER

@@ -59,5 +59,5 @@ class ClockRepair:
         found, self._after = self.engine.stamped_ahead(self._after, now, SLICE)
         if found:
             with self.engine.transaction():
-                self.engine.set_right(found, self.engine.now())
+                self.engine.repair_stamps(found, self.engine.now())
         return stepped or bool(found)

@@ -108,7 +108,7 @@ class Criteria:
         return self.letters(database)[: self.most_counted].count()
 
 
-class NotMoved(Exception):
+class NotRequeued(Exception):
     """A letter that was to be changed and requeued is as it was; its text says why."""
 
 
@@ -120,12 +120,12 @@ def requeue(
     queue_name: str | None = None,
     priority: int | None = None,
 ) -> list[UUID]:
-    """Move dead letters back into their queues: the same id, a fresh budget of attempts, the history kept.
+    """Put dead letters back into their queues: the same id, a fresh budget of attempts, the history kept.
 
     ``letters``: a letter, its id, the last 8 digits of that or more, or several of them; ``using``: a database alias
     (default: the one of your settings); ``by``: who does it, for the history; ``queue_name``, ``priority``: instead of
-    their own. Many are moved a few at a time, each few in a transaction of their own if there is none around all.
-    Returns the ids of those that were moved; one that is no dead letter (any more), or whose unique key is taken, is
+    their own. Many are requeued a few at a time, each few in a transaction of their own if there is none around all.
+    Returns the ids of those that were requeued; one that is no dead letter (any more), or whose unique key is taken, is
     left out. Raises ValueError for what is no id, or the end of several; for what is no name of a queue that the
     settings have, or no priority.
     """
@@ -144,11 +144,11 @@ def requeue(
 
 
 def requeue_changed(letter: "DeadLetter", *, payload: str, queue_name: str, priority: int, by: str = "") -> None:
-    """Move a letter, as it was read, back into a queue with other values; they are not checked here.
+    """Put a letter, as it was read, back into a queue with other values; they are not checked here.
 
-    ``payload``: its stored form; where it is as it was read, the text in the table is not touched. Raise NotMoved, and
-    change nothing, if it is no dead letter any more, has died again since it was read, or a waiting job has its unique
-    key.
+    ``payload``: its stored form; where it is as it was read, the text in the table is not touched. Raise NotRequeued,
+    and change nothing, if it is no dead letter any more, has died again since it was read, or a waiting job has its
+    unique key.
     """
     database = str(letter._state.db)
     engine = engine_for(database)
@@ -157,9 +157,9 @@ def requeue_changed(letter: "DeadLetter", *, payload: str, queue_name: str, prio
         same = type(letter).objects.using(database).filter(pk=letter.pk, died_at=letter.died_at)
         kept = payload == text_of(letter.payload)
         if not same.update(payload=F("payload") if kept else StoredText(payload)):
-            raise NotMoved(_("It is no dead letter any more, or has died again meanwhile."))
+            raise NotRequeued(_("It is no dead letter any more, or has died again meanwhile."))
         if not engine.requeue([letter.pk.hex], engine.now(), by, queue_name=queue_name, priority=priority):
-            raise NotMoved(_("A waiting job has its unique key."))
+            raise NotRequeued(_("A waiting job has its unique key."))
         wake_workers(database)
 
 

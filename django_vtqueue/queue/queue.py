@@ -20,8 +20,9 @@ from uuid import UUID
 
 from asgiref.sync import sync_to_async
 
-from ..conf import POLICY, SHORTEST_SHARED, UNIQUE, checked, duration
+from ..conf import POLICY, SHORTEST_SHARED, UNIQUE, checked
 from ..core import clock, history
+from ..core.allowed import duration
 from ..core.encoding import encode
 from ..core.failures import describe, shown
 from ..core.gaps import APART, GapWatch

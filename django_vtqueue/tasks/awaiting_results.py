@@ -9,7 +9,7 @@ from asgiref.sync import sync_to_async
 from django.db import connections
 
 from ..backend import VTQueueBackend
-from ..conf import Invalid, duration
+from ..core.allowed import Invalid, duration
 from ..queue.doorbell import RARE_LOOK, Doorbell, result_bell
 from .compat import TaskResult, TaskResultStatus, task_backends
 

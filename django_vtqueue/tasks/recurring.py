@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 
 from django.utils import timezone
 
-from ..conf import Invalid, duration, flag, one_of, text_or_none
+from ..core.allowed import Invalid, duration, flag, one_of, text_or_none
 from ..core.clock import microseconds
 from ..core.encoding import encode, normalize
 from ..core.ticks import ALL, EVERY, ONE, SKIP, checked

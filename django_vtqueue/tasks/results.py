@@ -17,8 +17,8 @@ from ..core.ids import dashed
 from ..core.job import HeldJob, StoredJob
 from ..core.settlement import Settlement
 from ..exceptions import DamagedPayload, UnknownTask
-from .compat import Task, TaskError, TaskResult, TaskResultStatus
-from .task import find_task
+from .compat import DEFAULT_TASK_BACKEND_ALIAS, Task, TaskError, TaskResult, TaskResultStatus
+from .task import ATTRIBUTE, find_task
 
 T = TypeVar("T")
 
@@ -67,6 +67,20 @@ def change(result: TaskResult, **values: Any) -> None:
 def with_changes(task: Task, **changes: Any) -> Task:
     """Return a copy of a task with other values, unvalidated."""
     return unvalidated(Task, **{item.name: getattr(task, item.name) for item in fields(Task)} | changes)
+
+
+def own_task(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Make a function a task of this package, which no project has to allow: each run says its queue and its backend.
+
+    ``options``: in their final form; ``transactional=True``: in any database.
+    """
+
+    def decorate(func: Callable[..., Any]) -> Any:
+        setattr(func, ATTRIBUTE, options)
+        backend = DEFAULT_TASK_BACKEND_ALIAS
+        return unvalidated(Task, func=func, backend=backend, queue_name="default", priority=0, takes_context=True)
+
+    return decorate
 
 
 def missing_function(path: str) -> Callable[..., Any]:

@@ -7,7 +7,7 @@ from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, Any
 
 from ..core.encoding import decode, dumps, normalize, refusal
-from ..core.masks import HIDDEN, Mask
+from ..core.masks import MASKED, Mask
 from ..engines import mask_words, options_for
 from ..fields import text_of
 from .compat import Task
@@ -106,7 +106,7 @@ def signature_of(task: Task, mask: Mask) -> Signature:
     """Return the signature of a task as its callers see it: without its context, and without secret defaults."""
     known = call_signature(task.func, task.takes_context)
     parameters = [
-        parameter.replace(default=HIDDEN)
+        parameter.replace(default=MASKED)
         if parameter.default is not Parameter.empty and mask.names(parameter.name)
         else parameter
         for parameter in known.parameters.values()

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol
 from django.apps import apps
 from django.db import DEFAULT_DB_ALIAS
 
-from ..conf import POLICY, UNIQUE, Invalid, Options, Policy, checked, count, nearest, positive_duration, rate_of
+from ..conf import POLICY, UNIQUE, Options, Policy, checked, nearest
+from ..core.allowed import Invalid, count, positive_duration, rate_of
 from ..core.unique import LONGEST
 from ..exceptions import UnknownTask
 from .compat import Task, TaskResult, framework_task

@@ -20,7 +20,7 @@ from .calls import TaskCall
 from .compat import InvalidTask, Task, TaskResult, TaskResultStatus
 from .context import JobContext
 from .keys import call_signature
-from .results import unvalidated
+from .results import own_task
 from .signatures import check_call, refused_call
 from .task import find_task
 from .waits import gather
@@ -223,12 +223,7 @@ def message(name: str, failures: list[dict[str, Any]], count: int) -> str:
     return f"{cause} [{failed}: {first['task']} (job {first['job_id']})]"
 
 
-def own_task(func: Callable[..., Any]) -> Task:
-    """Return a task of this package: its queue and backend are checked when they are known, for each whole anew."""
-    return unvalidated(Task, func=func, priority=0, backend="default", queue_name="default", takes_context=True)
-
-
-@own_task
+@own_task()
 def run_chain(context: JobContext, *value: Any, calls: Sequence[Stored]) -> Any:
     """Run calls one after the other; ``value``: the first argument of the first of them, if it has one."""
     for number, found in enumerate(calls, 1):
@@ -237,7 +232,7 @@ def run_chain(context: JobContext, *value: Any, calls: Sequence[Stored]) -> Any:
     return value[0]
 
 
-@own_task
+@own_task()
 def run_group(
     context: JobContext,
     *value: Any,

@@ -16,7 +16,7 @@ from ..core.ids import new_worker_id, shown_worker
 from ..engines import new_engine
 from ..execution.connections import prepared_connections
 from ..execution.outcomes import Outcome
-from ..execution.transactional import Event, TransactionBegun, TransactionWaits
+from ..execution.time_limits import Notice, TransactionBegun, TransactionWaits
 from ..queue.doorbell import Doorbell, folder_of
 from ..queue.workers import ANSWERS, STOP, WORK
 from . import systemd
@@ -51,7 +51,7 @@ class Worker:
         self.mailbox = Mailbox()
         self.bell = Doorbell(backend.database, folder_of(backend.settings.doorbells), self.id)
         self.heartbeat = Heartbeat(self.engine, backend, self.id, served(self.scopes), options.threads, self.bell.path)
-        self.pool = Pool(options.threads, backend, log, self.mailbox.put, self.note_event)
+        self.pool = Pool(options.threads, backend, log, self.mailbox.put, self.start_clock)
         self.work = Work(self.engine, backend, self.id, self.pool, options, log, self.scopes, self.state)
         self.turns = Turns(self.work, self.heartbeat, self.scopes)
         self.renewals = RenewalThread(backend.database, self.work.leases)
@@ -99,13 +99,13 @@ class Worker:
         """Ask for a graceful stop; from any thread, and from a signal handler. Twice: at once."""
         self.mailbox.stop()
 
-    def note_event(self, event: Event) -> None:
+    def start_clock(self, notice: Notice) -> None:
         """Set the time limit of a job, and tell the loop; called in the thread of that job.
 
         The limit is not set by the loop: the task may keep the interpreter from the loop from now on.
         """
-        self.work.start_clock(event.key, runs=not isinstance(event, TransactionWaits))
-        self.mailbox.put(event)
+        self.work.start_clock(notice.key, runs=not isinstance(notice, TransactionWaits))
+        self.mailbox.put(notice)
 
     def rung(self, workers: bool) -> None:
         """Wake the loop, from the thread of the bell or listener; rings that come before the next turn are one."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from ..core.signal_safe_queue import SignalSafeQueue
 from ..execution.outcomes import Outcome
-from ..execution.transactional import Event
+from ..execution.time_limits import Notice
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Stop:
     """Claim nothing more and end when what runs has ended; a second one: release it and leave."""
 
 
-Message = Outcome | Wake | Stop | Event
+Message = Outcome | Wake | Stop | Notice
 
 
 class Mailbox(SignalSafeQueue[Message]):

@@ -11,8 +11,8 @@ from ..queue.doorbell import HEARING_LOOK, LOOK, RARE_LOOK
 from ..queue.origin import foreign_origin
 from .database_upkeep import DatabaseUpkeep
 from .heartbeat import Heartbeat
-from .recurring import Recurring
 from .running_jobs import RunningJobs
+from .schedules import Schedules
 from .work import Work
 
 logger = logging.getLogger("django_vtqueue")
@@ -32,7 +32,7 @@ class PeriodicWork:
         self.clock_repair = ClockRepair(engine)
         self.upkeep = DatabaseUpkeep(work)
         self.running_jobs = RunningJobs(engine, work.in_flight, work.leases)
-        self.recurring = Recurring(engine, work.backend, heartbeat.worker)
+        self.schedules = Schedules(engine, work.backend, heartbeat.worker)
         self.listener = Listener()
         self.foreign = False
         self.look_at = self._watchful_until = 0.0
@@ -40,13 +40,13 @@ class PeriodicWork:
     def next_at(self) -> float:
         """Return when a part is due (monotonic)."""
         parts = (self.heartbeat.next_at, self.clock_repair.next_at, self.upkeep.next_at)
-        return min(*parts, self.recurring.next_at())
+        return min(*parts, self.schedules.next_at())
 
     def do_what_is_due(self) -> None:
         """Do what is due, before a turn."""
         if self.clock_repair.go_on():  # before the heartbeat, which sets right what says that a clock was ahead
             self.next_due.forget()
-            self.recurring.forget()
+            self.schedules.forget()
         if self.work.options.supervised and not self.heartbeat.moved_in and self.note_foreign():
             return  # its supervisor has moved in; this is another database
         if endings := self.heartbeat.keep():
@@ -54,7 +54,7 @@ class PeriodicWork:
             self.work.note_ended_elsewhere(endings)
         self.work.recorder.write()
         self.running_jobs.do_what_is_due()
-        if not self.foreign and self.recurring.keep():
+        if not self.foreign and self.schedules.keep():
             self.next_due.forget()
 
     def note_ring(self, workers: bool) -> None:
@@ -75,7 +75,7 @@ class PeriodicWork:
             self.next_due.forget()
             self.heartbeat.others.look_again()
             self.running_jobs.look_again()
-            self.recurring.look_again()
+            self.schedules.look_again()
             self._watchful_until = 0.0 if first else now + WATCHFUL
         return replaced or changed
 
@@ -93,7 +93,7 @@ class PeriodicWork:
         self.work.leases.renew_at = 0.0
         self.next_due.forget()
         self.heartbeat.forget()
-        self.recurring.forget()
+        self.schedules.forget()
         return True
 
     def note_foreign(self) -> bool:

@@ -21,7 +21,7 @@ from ..exceptions import Indescribable, TaskTimeout
 from ..execution.connections import close_leftovers
 from ..execution.execute import Execution, build_backends, execute
 from ..execution.outcomes import Outcome, announce, burial
-from ..execution.transactional import Notify, ignore_event
+from ..execution.time_limits import Notify, ignore
 from .log import WorkerLog
 
 logger = logging.getLogger("django_vtqueue")
@@ -46,7 +46,7 @@ class Pool:
         backend: VTQueueBackend,
         log: WorkerLog,
         finished: Callable[[Outcome], None],
-        tell: Notify = ignore_event,
+        tell: Notify = ignore,
     ) -> None:
         self.slots, self.backend, self.log, self.finished, self.tell = size, backend, log, finished, tell
         self._running: dict[ClaimKey, int] = {}  # which thread

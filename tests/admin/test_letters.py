@@ -16,7 +16,7 @@ from django_vtqueue.admin import letter_bulk
 from django_vtqueue.admin.fields import restored
 from django_vtqueue.core import clock
 from django_vtqueue.core.history import Entry, read
-from django_vtqueue.core.masks import HIDDEN
+from django_vtqueue.core.masks import MASKED
 from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.queue import dead_letters
 
@@ -217,7 +217,7 @@ def test_a_note_on_what_another_operator_has_not_seen(admin_client: Client) -> N
 def test_hidden_values_of_a_list_in_another_order() -> None:
     """Which dots are whose is not guessed: entries may be changed in their place, one at a time, and not be moved."""
     stored = [{"user": "ann", "password": "A"}, {"user": "bob", "password": "B"}]
-    shown = [{**entry, "password": HIDDEN} for entry in stored]
+    shown = [{**entry, "password": MASKED} for entry in stored]
     changed = [{**shown[0], "user": "eve"}, shown[1]]
     assert restored(changed, shown, stored) == [{"user": "eve", "password": "A"}, stored[1]]
     with pytest.raises(ValidationError):

@@ -631,6 +631,6 @@ def test_a_clock_that_was_ahead(limited: Limited) -> None:
     )
     found, _ = limited.engine.stamped_ahead(0, at(0), 10)
     assert found == [handles["b"], handles["r"]]
-    limited.engine.set_right(found, at(0))
+    limited.engine.repair_stamps(found, at(0))
     rows = [(row.due_at, row.moved_from) for row in limited.bench.jobs.order_by("pk")]
     assert rows[1:] == [(LAST, from_instant(at(0))), (LAST, None), (from_instant(at(0)), None)]

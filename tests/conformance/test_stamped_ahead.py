@@ -24,7 +24,7 @@ def repair(bench: Bench, now: float, limit: int = 3) -> int:
     while after is not None:
         found, after = bench.engine.stamped_ahead(after, at(now), limit)
         with bench.engine.transaction():
-            changed += bench.engine.set_right(found, at(now))
+            changed += bench.engine.repair_stamps(found, at(now))
     return changed
 
 
@@ -192,5 +192,5 @@ def test_a_job_renewed_between_the_look_and_the_change_is_left_alone(bench: Benc
     assert len(found) == 1
     assert bench.renew(held, now=0, afresh=True)
     with bench.engine.transaction():
-        assert bench.engine.set_right(found, at(0)) == 0
+        assert bench.engine.repair_stamps(found, at(0)) == 0
     assert bench.found(held.id).visible_at == at(60)

@@ -18,7 +18,7 @@ from django_vtqueue import Lease, LeaseLost, Queue, control, requeue
 from django_vtqueue.backend import VTQueueBackend
 from django_vtqueue.core import clock, history, states
 from django_vtqueue.core.clock import SECOND
-from django_vtqueue.core.names import RESERVED, is_reserved
+from django_vtqueue.core.names import RESERVED_PREFIXES, is_reserved
 from django_vtqueue.engines import engine_for
 from django_vtqueue.inspection import overview
 from django_vtqueue.inspection.lists import ListQuery, count_jobs, list_jobs
@@ -32,7 +32,7 @@ from tests.project import tasks
 from ..fake_clock import FakeClock
 from .conftest import TTL, BootClock
 
-NAMES = [f"{prefix}{rest}" for prefix in RESERVED for rest in ("", "x", "näch", "\U0010ffff")]
+NAMES = [f"{prefix}{rest}" for prefix in RESERVED_PREFIXES for rest in ("", "x", "näch", "\U0010ffff")]
 
 
 @pytest.fixture

@@ -210,6 +210,6 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], set[str]]] = {
     "wake parents": (steps.WAKE_PARENTS, VALUES, {KEY, PARENT}),
     "clock was ahead": (clock_repair.CLOCK_WAS_AHEAD, VALUES, {KEY, "vtqueue_throughput_unique"}),
     "stamped ahead": (clock_repair.STAMPED_AHEAD, {**VALUES, "after": "f" * 32}, {KEY}),
-    "set right": (clock_repair.SET_RIGHT, VALUES, {KEY}),
+    "set right": (clock_repair.REPAIR_STAMPS, VALUES, {KEY}),
 }
 CLAIMS = [name for name in STATEMENTS if name.startswith("claim")]

@@ -151,7 +151,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "unbook": (limits.UNBOOK, {"key": "q0", "after": 0, "limit": 10}, [RESERVED, ROWID]),
     "clock was ahead": (clock_repair.CLOCK_WAS_AHEAD, {"now": at(0), "first_id": "f" * 32}, [KEY, COUNTED]),
     "stamped ahead": (clock_repair.STAMPED_AHEAD, {"after": MANY, "now": at(0), "limit": 10}, [ROWID]),
-    "set right": (clock_repair.SET_RIGHT, {"rowids": f"[{MANY + 1}, {MANY + 2}]", "now": at(0)}, [ROWID]),
+    "set right": (clock_repair.REPAIR_STAMPS, {"rowids": f"[{MANY + 1}, {MANY + 2}]", "now": at(0)}, [ROWID]),
 }
 
 CLAIMS = [name for name in STATEMENTS if name.startswith("claim")]

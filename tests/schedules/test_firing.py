@@ -15,7 +15,7 @@ from django_vtqueue.models import DeadLetter, Job, Schedule, WorkerProcess
 from django_vtqueue.queue.workers import live_workers
 from django_vtqueue.schedules import control, firing, listing
 from django_vtqueue.schedules.declaring import vanished
-from django_vtqueue.worker.recurring import Recurring
+from django_vtqueue.worker.schedules import Schedules
 
 from ..fake_clock import START, FakeClock, at
 from .conftest import Declare, report, two, unique
@@ -25,7 +25,7 @@ CALL: dict[str, Any] = {"args": [], "kwargs": {}}
 
 AHEAD = 400 * 24 * 3600 + 7000  # seconds
 
-Worker = Callable[[], Recurring]
+Worker = Callable[[], Schedules]
 
 
 @pytest.fixture
@@ -41,12 +41,12 @@ def backend(alias: str, settings: Any) -> VTQueueBackend:
 def worker(backend: VTQueueBackend, time: FakeClock) -> Worker:
     """Return a function that makes the part of a worker that publishes what is due; it looks whenever it is called."""
 
-    def start() -> Recurring:
+    def start() -> Schedules:
         number = WorkerProcess.objects.using(backend.database).count()
         row = WorkerProcess(
             worker_id=f"web:{number}", host="web", pid=number, slots=1, started_at=START, heartbeat_at=START
         )
-        part = Recurring(engine_for(backend.database), backend, row)
+        part = Schedules(engine_for(backend.database), backend, row)
         row.save(using=backend.database)
         return part
 
@@ -59,7 +59,7 @@ def ticks(alias: str) -> list[float]:
     return [(to_instant(due_at) - at(FIRST)) / SECOND for due_at in found]
 
 
-def look(*workers: Recurring) -> None:
+def look(*workers: Schedules) -> None:
     for worker in workers:
         alias, now = worker.engine.alias, worker.engine.now()
         WorkerProcess.objects.using(alias).update(heartbeat_at=now)  # those that are there are alive
@@ -604,7 +604,7 @@ def test_a_fault_of_ours_stops_no_jobs(
 ) -> None:
     """It is said, and schedules are looked at again a minute later."""
     part = worker()
-    monkeypatch.setattr("django_vtqueue.worker.recurring.write_down", None)
+    monkeypatch.setattr("django_vtqueue.worker.schedules.write_down", None)
     look(part)
     assert "schedules: TypeError" in caplog.text
     assert monotonic() + 50 < part.next_at() < monotonic() + 70

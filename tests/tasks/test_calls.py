@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pytest_django import Settings
 
 from django_vtqueue import Queue, TaskContext, enqueue_many, task
-from django_vtqueue.core.masks import HIDDEN
+from django_vtqueue.core.masks import MASKED
 from django_vtqueue.models import Job
 from django_vtqueue.tasks.compat import Task, task_backends
 
@@ -167,7 +167,7 @@ def signs(text: str, token: str = "s3cret") -> None: ...
 @pytest.mark.django_db
 def test_secret_defaults_in_the_signature() -> None:
     """The signature that is shown has no default that ``mask`` hides."""
-    with pytest.raises(TypeError, match=f"token: str = '?{HIDDEN}") as caught:
+    with pytest.raises(TypeError, match=f"token: str = '?{MASKED}") as caught:
         signs.enqueue()
     assert "s3cret" not in str(caught.value)
 

@@ -9,20 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_vtqueue.core.failures import MAX_MESSAGE, describe
-from django_vtqueue.core.masks import HIDDEN, Mask, replaced
+from django_vtqueue.core.masks import MASKED, Mask, replaced
 
 MASK = Mask(("password", "token"))
 
 SHOWN: dict[str, tuple[Any, Any]] = {
-    "a part of a key, in any case": ({"Session-TOKEN": 1, "n": 2}, {"Session-TOKEN": HIDDEN, "n": 2}),
-    "nested": ({"user": {"password": {"a": 1}, "n": 2}}, {"user": {"password": HIDDEN, "n": 2}}),
-    "in a list": ([{"token": 1}, [{"n": 2, "token": 3}]], [{"token": HIDDEN}, [{"n": 2, "token": HIDDEN}]]),
-    "JSON in a text": ({"body": '{"n": 1, "password": "x"}', "n": 2}, {"body": HIDDEN, "n": 2}),
-    "JSON in JSON": ([json.dumps({"a": json.dumps([{"token": 1}])})], [HIDDEN]),
-    "a text that is JSON": ('{"token": 1}', HIDDEN),
-    "JSON encoded twice": (json.dumps(json.dumps({"token": 1})), HIDDEN),
-    "JSON that was cut off": (['{"n": 1, "password": "hunt'], [HIDDEN]),
-    "a dictionary printed by Python": (["{'password': 'x'}", "[{'n': 1}]"], [HIDDEN, "[{'n': 1}]"]),
+    "a part of a key, in any case": ({"Session-TOKEN": 1, "n": 2}, {"Session-TOKEN": MASKED, "n": 2}),
+    "nested": ({"user": {"password": {"a": 1}, "n": 2}}, {"user": {"password": MASKED, "n": 2}}),
+    "in a list": ([{"token": 1}, [{"n": 2, "token": 3}]], [{"token": MASKED}, [{"n": 2, "token": MASKED}]]),
+    "JSON in a text": ({"body": '{"n": 1, "password": "x"}', "n": 2}, {"body": MASKED, "n": 2}),
+    "JSON in JSON": ([json.dumps({"a": json.dumps([{"token": 1}])})], [MASKED]),
+    "a text that is JSON": ('{"token": 1}', MASKED),
+    "JSON encoded twice": (json.dumps(json.dumps({"token": 1})), MASKED),
+    "JSON that was cut off": (['{"n": 1, "password": "hunt'], [MASKED]),
+    "a dictionary printed by Python": (["{'password': 'x'}", "[{'n': 1}]"], [MASKED, "[{'n': 1}]"]),
     "other JSON": (['{"n": 1}', "[1, 2]"], ['{"n": 1}', "[1, 2]"]),
     "other texts": (["[Shop] your password", "no token", '"'], ["[Shop] your password", "no token", '"']),
     "no words in values": ({"kind": "password"}, {"kind": "password"}),
@@ -40,8 +40,8 @@ def test_positions() -> None:
     """Arguments are hidden by their positions; what comes behind these shares one answer."""
     call: dict[str, Any] = {"args": [1, 2, 3, 4], "kwargs": {"n": 5}}
     some, rest = Mask((), (False, True)), Mask((), (False, True), behind=True)
-    assert some.hide(json.loads(json.dumps(call)))["args"] == [1, HIDDEN, 3, 4]
-    assert rest.hide(json.loads(json.dumps(call)))["args"] == [1, HIDDEN, HIDDEN, HIDDEN]
+    assert some.hide(json.loads(json.dumps(call)))["args"] == [1, MASKED, 3, 4]
+    assert rest.hide(json.loads(json.dumps(call)))["args"] == [1, MASKED, MASKED, MASKED]
     assert rest.hide(call)["kwargs"] == {"n": 5}
 
 
@@ -51,7 +51,7 @@ def test_deep_values() -> None:
     value = MASK.hide(json.loads(payload))
     for _ in range(800):
         [value] = value
-    assert value == {"password": HIDDEN}
+    assert value == {"password": MASKED}
     assert MASK.texts(payload) == ["hunter2"]
 
 
@@ -72,7 +72,7 @@ def test_texts(text: str) -> None:
     """A text that repeats what is hidden has dots there, in whichever usual way it was written; the rest is left."""
     secrets = MASK.texts(json.dumps({"args": [], "kwargs": {"password": SECRET, "n": "user"}}))
     left = replaced(text, secrets)
-    assert HIDDEN in left
+    assert MASKED in left
     assert not any(part in left for part in ("qq", "jj", "zz", "%2F"))
     assert ("user" in left) == ("user" in text)
 
@@ -95,7 +95,7 @@ def test_a_text_that_is_cut() -> None:
     """A message that is too long is cut after its secrets are hidden: no half of one is left at the cut."""
     text = "x" * (MAX_MESSAGE // 2 - 3) + "hunter2" + "y" * MAX_MESSAGE
     told = describe(ValueError(text), ["hunter2"])
-    assert HIDDEN[:3] in told.message
+    assert MASKED[:3] in told.message
     assert "hun" not in told.message + told.traceback
 
 
@@ -117,4 +117,4 @@ def test_any_secret(values: list[Any]) -> None:
     secrets = MASK.texts(json.dumps({"password": values}))
     for value in values:
         if len(str(value).strip()) >= 4:
-            assert str(value) not in replaced(f"<{value}>", secrets) or str(value) in f"<{HIDDEN}>"
+            assert str(value) not in replaced(f"<{value}>", secrets) or str(value) in f"<{MASKED}>"

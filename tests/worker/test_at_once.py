@@ -8,7 +8,7 @@ import pytest
 
 from django_vtqueue.backend import VTQueueBackend
 from django_vtqueue.core.clock import NEVER
-from django_vtqueue.execution.transactional import TransactionBegun, TransactionWaits
+from django_vtqueue.execution.time_limits import TransactionBegun, TransactionWaits
 from django_vtqueue.worker.log import WorkerLog
 from django_vtqueue.worker.loop import Worker
 from django_vtqueue.worker.options import WorkerOptions
@@ -66,10 +66,10 @@ def test_the_supervisor_knows_the_time_limit_that_a_job_has_now(worker: Worker, 
     missed = 0
     with repeated(worker.work.tell_supervisor) as barrier:
         for _ in range(TIMES):
-            worker.note_event(TransactionWaits(job.key))
+            worker.start_clock(TransactionWaits(job.key))
             worker.work.tell_supervisor()
             barrier.wait()
-            worker.note_event(TransactionBegun(job.key))
+            worker.start_clock(TransactionBegun(job.key))
             barrier.wait()
             missed += worker.state.ends_at == NEVER
     assert not missed

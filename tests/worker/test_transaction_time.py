@@ -5,7 +5,7 @@ from time import monotonic
 from django_vtqueue.backend import VTQueueBackend
 from django_vtqueue.core.clock import NEVER
 from django_vtqueue.core.job import HeldJob
-from django_vtqueue.execution.transactional import TransactionBegun, TransactionWaits
+from django_vtqueue.execution.time_limits import TransactionBegun, TransactionWaits
 from django_vtqueue.worker.log import WorkerLog
 from django_vtqueue.worker.loop import Worker
 from django_vtqueue.worker.options import WorkerOptions
@@ -18,8 +18,8 @@ def test_the_time_limit_holds_however_late_the_loop_reads(transactional_db: None
     job = HeldJob("0" * 32, "q", "", 0, 100, 1, 1, 3, "w", 60, 0, 5, "1", "[]", 0)
     worker.work.in_flight.add([job], [5.0], ())
     worker.bell.close()
-    worker.note_event(TransactionWaits(job.key))
+    worker.start_clock(TransactionWaits(job.key))
     assert worker.work.in_flight.next_end() == NEVER
-    worker.note_event(TransactionBegun(job.key))
+    worker.start_clock(TransactionBegun(job.key))
     worker.read_mail(0)
     assert worker.work.in_flight.next_end() - monotonic() < 6

@@ -35,7 +35,7 @@ IS_AHEAD = f"coalesce({LEASE_AHEAD} OR state = 'READY' AND lease_until > %(now)s
 STAMPED_AHEAD = f"""
 SELECT {hexed("id")}, {IS_AHEAD} FROM vtqueue_job WHERE id > %(after)s ORDER BY id LIMIT %(limit)s"""
 
-SET_RIGHT = f"""
+REPAIR_STAMPS = f"""
 UPDATE vtqueue_job
 SET due_at = CASE WHEN {DUE_AHEAD} AND (moved_from IS NULL OR due_at < {LAST_INSTANT}) THEN %(now)s ELSE due_at END,
     moved_from = CASE WHEN {DUE_AHEAD} THEN CASE WHEN due_at = {LAST_INSTANT} THEN least(moved_from, %(now)s) END

@@ -199,8 +199,8 @@ class PostgreSQLEngine(
         rows = self._rows(clock_repair.STAMPED_AHEAD, values)
         return [handle for handle, ahead in rows if ahead], rows[-1][0] if len(rows) == limit else None
 
-    def set_right(self, handles: Sequence[Handle], now: int) -> int:
-        return self._run(clock_repair.SET_RIGHT, {"ids": list(handles), "now": now})
+    def repair_stamps(self, handles: Sequence[Handle], now: int) -> int:
+        return self._run(clock_repair.REPAIR_STAMPS, {"ids": list(handles), "now": now})
 
 
 def _by_handle(rows: Sequence[tuple[Any, ...]]) -> dict[Handle, HeldJob]:

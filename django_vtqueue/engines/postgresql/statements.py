@@ -19,7 +19,7 @@ from operator import attrgetter
 from typing import Any
 
 from ...core.job import MOST_CLAIMS, Handle, HeldJob
-from ...core.names import RESERVED
+from ...core.names import RESERVED_PREFIXES
 
 
 def hexed(column: str) -> str:
@@ -130,8 +130,8 @@ READ_LOCKED = f"{READ} FOR UPDATE"  # in a transaction, which settles what it ha
 
 # The id, the claim number, the worker and the state guard every change by a holder, or in its name: renewals,
 # settlements, burials, progress, the start of an attempt. EXTEND, NOTE_STEPS and PASS_ON write the same guard out.
-# REQUEST_STOP, SEND_EVENT and SET_RIGHT change a row whoever holds it. LEASE, UNHIDE and SHARE need no guard: they are
-# given rows that the same transaction has locked.
+# REQUEST_STOP, SEND_EVENT and REPAIR_STAMPS change a row whoever holds it. LEASE, UNHIDE and SHARE need no guard: they
+# are given rows that the same transaction has locked.
 OF_HOLDER = """
     job.id = ANY(%(ids)s::uuid[]) AND job.id = mine.id AND job.claims = mine.claims
     AND job.worker_id = mine.worker_id AND """
@@ -179,7 +179,7 @@ WHERE id = %(id)s AND claims = %(claims)s AND worker_id = %(worker_id)s
 REQUEST_STOP = f"""
 UPDATE vtqueue_job SET cancelled_at = %(now)s, cancelled_by = %(by)s
 WHERE id = ANY(%(ids)s::uuid[]) AND finished_at IS NULL AND cancelled_at IS NULL
-  AND {" AND ".join(f"NOT starts_with(queue_name, '{name}')" for name in RESERVED)}
+  AND {" AND ".join(f"NOT starts_with(queue_name, '{name}')" for name in RESERVED_PREFIXES)}
 RETURNING {hexed("id")}, state"""
 
 STOP_REQUESTS = f"""

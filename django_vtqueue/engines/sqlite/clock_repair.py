@@ -38,7 +38,7 @@ SELECT json_group_array(json_array(rowid, ahead)) FROM (
 
 # This clock may be ahead too, so that a second repair follows. It finds a job that was never claimed only if ``due_at``
 # and ``enqueued_at`` are equal, so both are set.
-SET_RIGHT = f"""
+REPAIR_STAMPS = f"""
 UPDATE vtqueue_job
 SET due_at = CASE WHEN {DUE_AHEAD} AND (moved_from IS NULL OR due_at < {LAST_INSTANT}) THEN :now ELSE due_at END,
     moved_from = CASE WHEN NOT {DUE_AHEAD} THEN moved_from WHEN due_at = {LAST_INSTANT} THEN min(moved_from, :now) END,

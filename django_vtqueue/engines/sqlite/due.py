@@ -14,7 +14,7 @@ from typing import Any
 from ...core import grace
 from ...core.copies import DEFAULT_COPIES, ROUNDS
 from ...core.job import Due, Ended, Scope
-from ...core.names import RESERVED
+from ...core.names import RESERVED_PREFIXES
 from .connection import SQLiteConnection
 
 
@@ -41,7 +41,7 @@ def found(index: str, rows: str) -> str:
 
 NAMES_WAITING = found("vtqueue_job_queue", "job.finished_at IS NULL AND job.lease_until IS NULL")
 NAMES_HIDDEN = found("vtqueue_job_hidden", "job.lease_until IS NOT NULL")
-NOT_RESERVED = " AND ".join(f"value NOT GLOB '{name}*'" for name in RESERVED)
+NOT_RESERVED = " AND ".join(f"value NOT GLOB '{name}*'" for name in RESERVED_PREFIXES)
 QUEUE_NAMES = f"""
 SELECT value FROM (SELECT value FROM {NAMES_WAITING} WHERE {NOT_RESERVED} LIMIT :limit)
 UNION ALL SELECT value FROM (SELECT value FROM {NAMES_HIDDEN} WHERE {NOT_RESERVED} LIMIT :limit)"""

@@ -207,5 +207,5 @@ class SQLiteEngine(SQLiteClaiming, SQLiteSettling, SQLiteOverflow, SQLiteLimits,
         rows = self._list(clock_repair.STAMPED_AHEAD, {"after": after, "now": now, "limit": limit})
         return [rowid for rowid, ahead in rows if ahead], rows[-1][0] if len(rows) == limit else None
 
-    def set_right(self, handles: Sequence[Handle], now: int) -> int:
-        return self._run(clock_repair.SET_RIGHT, {"rowids": json.dumps(handles), "now": now})
+    def repair_stamps(self, handles: Sequence[Handle], now: int) -> int:
+        return self._run(clock_repair.REPAIR_STAMPS, {"rowids": json.dumps(handles), "now": now})

@@ -11,7 +11,7 @@ those indexes, and is held or hidden if ``lease_until`` is not: CHECKs tie both 
 from functools import lru_cache
 
 from ...core.job import MOST_CLAIMS, HeldJob
-from ...core.names import RESERVED
+from ...core.names import RESERVED_PREFIXES
 
 COLUMNS = """id, queue_name, task_path, priority, visible_at, claims, attempts, max_attempts, worker_id, lease_us,
     enqueued_at, started_at, payload, history, due_at, copies, concurrency_key, parent_id"""
@@ -102,7 +102,7 @@ WHERE rowid IN (SELECT value FROM json_each(:rowids))"""
 # The id, the claim number, the worker and the state guard every change by a holder, or in its name: renewals,
 # settlements, burials, progress, the start of an attempt. EXTEND, ACK, PASS_ON and the steps write the same guard out.
 #
-# These have no guard. They change a row whoever holds it: REQUEST_STOP, SEND_EVENT in steps.py, and SET_RIGHT in
+# These have no guard. They change a row whoever holds it: REQUEST_STOP, SEND_EVENT in steps.py, and REPAIR_STAMPS in
 # clock_repair.py. They are given rows that the same transaction has found to be free, hidden or expired, or has leased:
 # LEASE, UNHIDE and SHARE.
 #
@@ -146,7 +146,7 @@ WHERE id = :id AND claims = :claims AND worker_id = :worker_id AND state = 'RUNN
 REQUEST_STOP = f"""
 UPDATE vtqueue_job SET cancelled_at = :now, cancelled_by = :by
 WHERE id IN (SELECT value FROM json_each(:ids)) AND +finished_at IS NULL AND cancelled_at IS NULL
-  AND {" AND ".join(f"queue_name NOT GLOB '{name}*'" for name in RESERVED)}"""
+  AND {" AND ".join(f"queue_name NOT GLOB '{name}*'" for name in RESERVED_PREFIXES)}"""
 
 STOP_REQUESTED_NOW = """
 SELECT json_group_array(json_array(id, rowid, state)) FROM vtqueue_job

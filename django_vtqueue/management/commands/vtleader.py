@@ -21,7 +21,7 @@ from ...patterns.guarded_command import Guarded, reap_orphans
 from ...patterns.holder import Holder
 from ...patterns.lease import leader
 from ...worker.log import log_lines
-from ..arguments import refuse_file
+from ..preconditions import refuse_file
 
 logger = logging.getLogger("django_vtqueue")
 

@@ -10,7 +10,8 @@ from ...backend import VTQueueBackend
 from ...core.failures import printable
 from ...queue.lookup import UnclearId
 from ...queue.schema import mismatch
-from ..arguments import add_backend, add_ids, backend_of
+from ..arguments import add_backend, add_ids
+from ..preconditions import backend_of
 from ..subcommands import jobs, leases, locktest, move, queues, schedules, show, slots, status, why, workers
 from ..subcommands import list as list_
 

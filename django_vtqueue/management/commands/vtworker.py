@@ -41,17 +41,8 @@ from ...worker.stop_signals import StopSignals
 from ...worker.supervisor import Supervisor
 from ...worker.thread_pool import ThreadRefused
 from ...worker.unread_records import without_unread_records
-from ..arguments import (
-    add_backend,
-    at_once,
-    backend_of,
-    option_of,
-    positive,
-    refuse_copy,
-    refuse_errors,
-    refuse_file,
-    seconds,
-)
+from ..arguments import add_backend, at_once, option_of, positive, seconds
+from ..preconditions import backend_of, refuse_copy, refuse_errors, refuse_file
 
 logger = logging.getLogger("django_vtqueue")
 

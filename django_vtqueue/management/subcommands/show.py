@@ -12,7 +12,7 @@ from ...core.clock import from_instant
 from ...core.failures import storable
 from ...core.humanize import duration, local, whole
 from ...core.ids import SHORTEST, shown_worker
-from ...core.masks import HIDDEN, Mask
+from ...core.masks import MASKED, Mask
 from ...engines import engine_for
 from ...fields import StoredText
 from ...inspection.state import state_word
@@ -47,7 +47,7 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     known = described(entry, now) | {"why": why(entry, now, limits)}
     if isinstance(entry, Job) and entry.state == "SUCCESSFUL":
         damaged = isinstance(entry.result, StoredText) and mask.conceals(entry.result)
-        known["result"] = HIDDEN if damaged else Mask(mask.words).hide(entry.result)
+        known["result"] = MASKED if damaged else Mask(mask.words).hide(entry.result)
     made, events = steps_of(entry, Mask(mask.words))
     if options["json"]:
         yield as_json(known | {"steps": made, "events": events, "history": [exported(attempt) for attempt in attempts]})

@@ -18,7 +18,7 @@ MINUTE = 60.0
 FULL = 10.0  # seconds after which it is tried again, where a queue was full
 
 
-class Recurring:
+class Schedules:
     """Sleeps until the next tick; the table is read after a tick, and when another connection has written.
 
     Nothing is kept here but times: each step can be taken again.
