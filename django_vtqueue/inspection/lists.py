@@ -23,7 +23,7 @@ from ..core.ids import digits_in, first_id, id_end, parse_id
 from ..core.job import Handle
 from ..core.unique import is_encodable
 from ..engines import engine_for
-from ..models import PARKED, RESERVED, WAITING, Job
+from ..models import GIVEN_BACK, PARKED, RESERVED, WAITING, Job
 from ..requeueing import PATH
 from ..tasks.signatures import masks_of, searchable
 from .distinct import RAW_AS_INDEXED, tally
@@ -164,7 +164,9 @@ def count_jobs(rows: QuerySet[Any], query: ListQuery, size: int, now: int) -> di
 
 def parts(rows: QuerySet[Any], query: ListQuery, after: Any, now: int) -> Iterator[ListRange]:
     """Yield the parts of the list that has the jobs of a query, from a key on."""
-    if query.word in WAITING_WORDS:
+    if query.word == "due":
+        yield from due_parts(rows, query, after, now)
+    elif query.word in WAITING_WORDS:
         yield from waiting_parts(rows, query, checked(after, int, int, int, Handle), now)
     elif query.word == "parked":
         parked = rows.filter(PARKED).annotate(handle=engine_for(rows.db).handle())
@@ -177,6 +179,17 @@ def parts(rows: QuerySet[Any], query: ListQuery, after: Any, now: int) -> Iterat
     else:
         part = ListRange(rows.filter(enqueued(query)), ("-pk",))
         yield part.behind(key) if (key := checked(after, UUID)) else part
+
+
+def due_parts(rows: QuerySet[Any], query: ListQuery, after: Any, now: int) -> Iterator[ListRange]:
+    """Yield what is due: at last what a worker gave back as it ended, until the next claim puts it into its place."""
+    last = checked(after, str, int, int, Handle)
+    if last is None:
+        yield from waiting_parts(rows, query, checked(after, int, int, int, Handle), now)
+    rows = rows.filter(GIVEN_BACK, equal(query, ("queue_name",)), lease_until__lte=now)
+    rows = rows.annotate(raw=RAW_AS_INDEXED, handle=engine_for(rows.db).handle())
+    part = ListRange(rows, ("queue_name", "raw", "lease_until", "handle"))
+    yield part.behind(last) if last else part
 
 
 def waiting_parts(rows: QuerySet[Any], query: ListQuery, after: RowKey | None, now: int) -> Iterator[ListRange]:

@@ -15,7 +15,7 @@ from django.db.models.expressions import RawSQL
 from ..core import copies, states
 from ..core.clock import LAST, from_instant
 from ..engines import engine_for, options_for
-from ..models import HIDDEN, RESERVED, WAITING, DeadLetter, Job
+from ..models import GIVEN_BACK, HIDDEN, RESERVED, WAITING, DeadLetter, Job
 from .distinct import RAW_AS_INDEXED, RowCount, compile_sql, first_of_each, tally
 
 LEVELS = 20_000  # priorities of all queues together
@@ -97,6 +97,13 @@ class Backlog:
     parked: int = 0
     oldest: datetime | None = None
 
+    def add_due(self, number: int, raw: bool, due_at: datetime) -> None:
+        """Count so many due jobs, of which the first is due since ``due_at``."""
+        self.due += number
+        self.payloads += number if raw else 0
+        if number:
+            self.oldest = min(due_at, self.oldest or due_at)
+
     @property
     def scheduled(self) -> int:
         return self.read - self.retrying - self.waiting - self.parked
@@ -126,14 +133,14 @@ def backlogs(database: str, queue_names: Collection[str], now: int, most: int) -
     read = min(max(READ // max(sum(later + never > 0 for *_, later, never in rows), 1), LEAST_READ), most)
     for pk, name, raw, due_at, due, timed, endless in rows:
         backlog = found[name]
-        backlog.due += due
-        backlog.payloads += due if raw else 0
+        backlog.add_due(due, raw, due_at)
         backlog.later += timed + endless
         backlog.read += min(timed, read) + min(endless, read)
-        if due:
-            backlog.oldest = min(due_at, backlog.oldest or due_at)
         if timed or endless:
             tried[pk] = backlog, min(endless, read)
+    hidden = Job.objects.using(database).filter(GIVEN_BACK, queue_name__in=queue_names, lease_until__lte=now)
+    for name, raw, due_at in hidden.annotate(raw=RAW_AS_INDEXED).values_list("queue_name", "raw", "due_at")[:most]:
+        found[name].add_due(1, raw, due_at)
     looked = later.annotate(waits=engine_for(database).waits()).values("attempts", "waits")[:read]
     jobs = (
         Job.objects.using(database)

@@ -3,13 +3,27 @@
 Publishing, claims, leases and settlements are SQL in ``engines``; all else reads and writes by these models.
 """
 
-from .jobs import HAS_KEY, HIDDEN, PARKED, RAW, RESERVED, UNFINISHED, WAITING, AbstractJob, DeadLetter, Job, JobOrLetter
+from .jobs import (
+    GIVEN_BACK,
+    HAS_KEY,
+    HIDDEN,
+    PARKED,
+    RAW,
+    RESERVED,
+    UNFINISHED,
+    WAITING,
+    AbstractJob,
+    DeadLetter,
+    Job,
+    JobOrLetter,
+)
 from .queues import QueueState, Rate, Schedule
 from .requeues import Requeue
 from .statistics import HourlyThroughput, Tallied, Throughput
 from .workers import Origin, WorkerProcess
 
 __all__ = [
+    "GIVEN_BACK",
     "HAS_KEY",
     "HIDDEN",
     "PARKED",

@@ -22,6 +22,7 @@ WAITING = Q(finished_at__isnull=True, lease_until__isnull=True)
 # What the index of unique keys has.
 HAS_KEY = UNFINISHED & Q(unique_key__isnull=False) & ~Q(unique_until=unique.STARTED)
 HIDDEN = Q(lease_until__isnull=False)
+GIVEN_BACK = HIDDEN & Q(state=states.READY)  # by a worker that ended; the next claim unhides it
 HAS_CONCURRENCY_KEY = Q(concurrency_key__isnull=False)  # first in conditions: most rows are out by then
 PARKED = HAS_CONCURRENCY_KEY & WAITING & Q(moved_from__isnull=False, due_at=clock.LAST)
 BOOKED = Q(rate_key__isnull=False) & Q(moved_from__isnull=False) & WAITING

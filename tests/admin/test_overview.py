@@ -208,7 +208,7 @@ def test_nothing_yet(admin_client: Client) -> None:
 
 
 def test_few_queries(admin_client: Client) -> None:
-    """As many queries for many queues and workers as for one, and fewer than 20."""
+    """As many queries for many queues and workers as for one, and 20 at the most."""
 
     def queries() -> int:
         with CaptureQueriesContext(connection) as captured:
@@ -220,7 +220,7 @@ def test_few_queries(admin_client: Client) -> None:
     for number in range(10):
         job(f"q{number}"), letter(f"q{number}"), counted(f"q{number}", number), worker(number)
         job(f"q{number}", 60, worker_id=f"web1:{number}:abcd")
-    assert queries() == first < 20
+    assert queries() == first <= 20
 
 
 def test_everything_is_escaped(admin_client: Client) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from django_vtqueue.core.clock import LAST, from_instant
 from django_vtqueue.core.ids import digits_in, id_end
+from django_vtqueue.core.settlement import released_unfinished
 from django_vtqueue.inspection import lists
 from django_vtqueue.inspection.lists import ListQuery, Page, ending, list_jobs, list_letters, waiting_parts
 from django_vtqueue.models import Job
@@ -47,6 +48,22 @@ def stored(bench: Bench, word: str) -> list[str]:
     elif word == "parked":
         bench.jobs.update(due_at=LAST, moved_from=from_instant(at(0)), concurrency_key="key:\u00a0ä")
     return ids
+
+
+def test_what_a_worker_gave_back_is_due(bench: Bench) -> None:
+    """It is in the list of what is due, and its number, before a claim has unhidden it: there may be no worker."""
+    bench.publish(1, 2)
+    bench.publish(3, 4, queue="r", task="shop.tasks.welcome")
+    for job in bench.claim(limit=2) + bench.claim(limit=2, queues=("r",), raw=False):
+        bench.settle(released_unfinished(job, at(10), at(11)))
+    bench.publish(5, 6)
+    for query, count in (({}, 6), ({"queue_name": "r"}, 2), ({"queue_name": "q"}, 4)):
+        due = ListQuery(word="due", **query)
+        found = pages(partial(list_jobs, bench.jobs, due, size=3, limit=1, now=at(20)))
+        assert sorted(found) == sorted({row.pk.hex for row in bench.jobs.filter(**query)})
+        assert lists.count_jobs(bench.jobs, due, 10, at(20))["due"] == (count, False)
+    early = pages(partial(list_jobs, bench.jobs, ListQuery(word="due"), size=100, limit=10, now=at(10)))
+    assert len(early) == 2
 
 
 @pytest.mark.parametrize("word", WORDS)

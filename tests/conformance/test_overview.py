@@ -101,6 +101,16 @@ def test_backlogs(engine: Engine) -> None:
     }
 
 
+def test_what_a_worker_gave_back_is_due(engine: Engine) -> None:
+    """It counts as due before a claim has unhidden it, since when it was due before; what is hidden still does not."""
+    for visible_at, task_path in ((PAST, "app.task"), (PAST, ""), (FUTURE, "")):
+        stored(engine, "a", visible_at, worker_id="w", task_path=task_path)
+    Job.objects.using(engine.alias).update(state="READY", worker_id="", due_at=from_instant(PAST - 7))
+    stored(engine, "a", PAST - 3)
+    expected = Backlog(due=3, payloads=1, oldest=from_instant(PAST - 7))
+    assert backlogs(engine.alias, ["a"], NOW, 100) == {"a": expected}
+
+
 def test_backlogs_of_what_waits_and_what_is_parked(engine: Engine) -> None:
     """They are told apart from what is scheduled or retried, each up to a limit; a wait that is stored still of a job
     that is retried does not count.

@@ -7,7 +7,9 @@ from django.db import IntegrityError, connections, transaction
 from pytest_django import Settings
 
 from django_vtqueue.core import history
+from django_vtqueue.core.clock import from_instant
 from django_vtqueue.core.job import LONGEST_LEASE, MOST_CLAIMS, Scope
+from django_vtqueue.core.settlement import released_unfinished
 from django_vtqueue.queue.claims import Claims
 from django_vtqueue.queue.pauses import earliest
 from tests.fake_clock import at
@@ -314,6 +316,19 @@ def test_the_depth_is_what_waits(bench: Bench) -> None:
     assert bench.engine.depth("q", 100) == 2
     assert all([bench.release(due), bench.ack(done), bench.bury(dead), bench.nack(retried, delay=60)])
     assert bench.engine.depth("q", 100) == 4
+
+
+def test_what_a_worker_gave_back_waits(bench: Bench) -> None:
+    """A second later it counts for the depth of its queue, whether a claim has unhidden it since or not."""
+    bench.publish("a", "b")
+    bench.publish("task", task="shop.tasks.welcome")
+    now = bench.engine.now()
+    for job in bench.claim(scopes=[Scope(("q",), raw=True), Scope(("q",), raw=False)]):
+        bench.settle(released_unfinished(job, now, now + 60 * SECOND))
+    assert bench.engine.depth("q", 100) == 0
+    bench.jobs.update(lease_until=from_instant(now - 1))
+    bench.publish("another one")
+    assert [bench.engine.depth("q", limit) for limit in (100, 2)] == [4, 2]
 
 
 def takes(bench: Bench, **values: object) -> bool:

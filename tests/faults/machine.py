@@ -2,6 +2,7 @@
 
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from uuid import UUID
 
 import pytest
 from django.db import transaction
@@ -145,7 +146,8 @@ class QueueAgainstModel(Agreement):
     def publish_if_there_is_room(self, name: str, count: int, most: int) -> None:
         """So small a ``max_depth`` is exact: what fits is stored, and of what does not fit nothing is."""
         queue = Queue(name, self.alias, LEASES[name], BUDGETS[name])
-        queue.options, depth, ids = replace(queue.options, max_depth=most), self.model.depth(name), []
+        queue.options = replace(queue.options, max_depth=most)
+        depth, ids = self.model.depth(name, self.clock.instant), list[UUID]()
         with pytest.raises(QueueFull) if depth + count > most else nullcontext() as full:
             ids = queue.publish_many([None] * count)
         assert full is None or full.value.depth == min(depth, most)

@@ -141,9 +141,9 @@ class Model:
             self.inserted += 1
             self.jobs[job_id] = ModelJob(job_id, number=self.inserted, **settings)
 
-    def depth(self, queue: str) -> int:
+    def depth(self, queue: str, now: int) -> int:
         """Return how many jobs of a queue wait."""
-        waiting = [job for job in self.jobs.values() if job.state == states.READY and job.lease_until is None]
+        waiting = [job for job in self.jobs.values() if job.state == states.READY and (job.lease_until or 0) <= now]
         return sum(job.queue == queue for job in waiting)
 
     def publish_unique(

@@ -155,7 +155,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], set[str]]] = {
     "reappeared": (claiming(due.REAPPEARED), VALUES, {HIDDEN}),
     "first end of a lease": (due.FIRST_LEASE_END, VALUES, {HIDDEN}),
     "names of queues": (due.QUEUE_NAMES, VALUES, {QUEUE, HIDDEN}),
-    "depth": (sql.DEPTH, VALUES, {QUEUE}),
+    "depth": (sql.DEPTH, VALUES, {QUEUE, HIDDEN}),
     "lease": (sql.LEASE, {**VALUES, "ids": [WAITING_ID]}, {KEY}),
     "unhide": (sql.UNHIDE, VALUES, {KEY}),
     "read": (sql.READ, VALUES, {KEY}),

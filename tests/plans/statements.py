@@ -64,7 +64,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "claim, named queues": (due.DUE_NAMED, {**CLAIM, "names": NAMES}, [QUEUE, ROWID]),
     "earliest, all queues": (due.EARLIEST_ALL, {"raw": True}, [DUE]),
     "earliest, named queues": (due.EARLIEST_NAMED, {"raw": True, "names": NAMES}, [QUEUE]),
-    "depth": (sql.DEPTH, {"name": "q0", "limit": 10}, [QUEUE]),
+    "depth": (sql.DEPTH, {"name": "q0", "now": at(0), "limit": 10}, [QUEUE, HIDDEN_ROWS]),
     "pauses": (sql.PAUSES, {}, []),
     "names of queues": (due.QUEUE_NAMES, {"limit": 100}, [QUEUE, HIDDEN_ROWS]),
     "lease": (

@@ -103,7 +103,7 @@ class PostgreSQLEngine(
             return False
 
     def depth(self, queue_name: str, limit: int) -> int:
-        return int(self._value(sql.DEPTH, {"name": queue_name, "limit": limit}))
+        return int(self._value(sql.DEPTH, {"name": queue_name, "now": self.now(), "limit": limit}))
 
     def pauses(self) -> dict[str, int | None]:
         return dict(self._rows(sql.PAUSES))

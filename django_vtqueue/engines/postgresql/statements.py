@@ -101,12 +101,17 @@ SET attempts = {REPLACING.format("0", "attempts")}, moved_from = {REPLACING.form
     {", ".join(f"{name} = {REPLACING.format(f'excluded.{name}', name)}" for name in REPLACED)}
 RETURNING {hexed("id")}, unique_key, task_path"""
 
-# In the order of the index, so that it is used: a walk over the table may meet all that is finished first.
+# In the order of the index, so that it is used: a walk over the table may meet all that is finished first. With what a
+# worker gave back as it ended: it is hidden for a second, and then until the next claim unhides it.
 DEPTH = """
 SELECT count(*) FROM (
-    SELECT 1 FROM vtqueue_job
-    WHERE queue_name = %(name)s AND finished_at IS NULL AND lease_until IS NULL
-    ORDER BY task_path = '', priority DESC, due_at, id LIMIT %(limit)s
+    (
+        SELECT 1 FROM vtqueue_job
+        WHERE queue_name = %(name)s AND finished_at IS NULL AND lease_until IS NULL
+        ORDER BY task_path = '', priority DESC, due_at, id LIMIT %(limit)s
+    )
+    UNION ALL SELECT 1 FROM vtqueue_job WHERE queue_name = %(name)s AND lease_until <= %(now)s AND state = 'READY'
+    LIMIT %(limit)s
 ) AS first"""
 
 # A job that begins later gets its attempt and its start from START_ATTEMPTS.

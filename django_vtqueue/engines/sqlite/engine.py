@@ -111,7 +111,7 @@ class SQLiteEngine(SQLiteClaiming, SQLiteSettling, SQLiteOverflow, SQLiteLimits,
         return duplicates
 
     def depth(self, queue_name: str, limit: int) -> int:
-        return int(self._value(sql.DEPTH, {"name": queue_name, "limit": limit}))
+        return int(self._value(sql.DEPTH, {"name": queue_name, "now": self.now(), "limit": limit}))
 
     def pauses(self) -> dict[str, int | None]:
         return dict(self._rows(sql.PAUSES, {}))
