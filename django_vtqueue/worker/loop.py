@@ -27,7 +27,7 @@ from .mailbox import Mailbox, Message, Stop, Wake
 from .options import WorkerOptions, scopes_of, served
 from .renewals import RenewalThread
 from .shared_state import SharedState
-from .shutdown import end_jobs
+from .shutdown import End, end_jobs
 from .thread_pool import Pool
 from .turn import Turns
 from .work import Work
@@ -81,16 +81,18 @@ class Worker:
                 self.leave()
 
     def leave(self) -> None:
-        """Release what still runs; the doorbell and the worker's row stay while code of a released job may run.
+        """Release what still runs, and take the doorbell and the worker's row away, unless it holds something still.
 
-        In a process that is not the worker's own it is not released: its lease ends by itself.
+        In a process that is not the worker's own what runs is not released: its lease ends by itself.
         """
         self.state.departure = self.leaving.departure()  # a look, or a message, may have come since the last rest
         self.work.release_ahead(everything=True)
         self.read_mail(0)  # what has finished meanwhile
-        self.left_running = end_jobs(self.turns, self.read_mail, owns_process=self.options.owns_process)
-        if not self.left_running:
+        end = end_jobs(self.turns, self.read_mail, owns_process=self.options.owns_process)
+        self.left_running = end is not End.ALL
+        if end is not End.HELD:
             self.bell.close()
+        if end is End.ALL:
             self.heartbeat.sign_off()
         self.work.tell_supervisor()
         self.state.has_left = 1

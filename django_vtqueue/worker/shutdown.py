@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from enum import Enum, auto
 from typing import NoReturn
 
 from ..core.clock import SECOND
@@ -13,6 +14,7 @@ from ..core.job import ClaimKey
 from ..core.settlement import Settlement
 from ..execution.outcomes import Outcome
 from ..queue.settling import settle
+from .deaths import remove_row
 from .leases import HIDDEN_FOR
 from .outage import retry_before
 from .turn import Turns
@@ -22,14 +24,21 @@ GONE_WITHIN = 0.7 * HIDDEN_FOR / SECOND  # seconds after the release of jobs who
 LAST_COUNTS = 1.0  # seconds for the statistics, should the database be locked
 
 
-def end_jobs(turns: Turns, read_mail: Callable[[float], object], *, owns_process: bool) -> bool:
-    """Release what still runs and end the threads; return whether code of such jobs may still run.
+class End(Enum):
+    """How the jobs of a worker have ended."""
 
-    Code may still run where it cannot be ended and the worker has the process for itself: the process must end before
-    those jobs are visible again; its doorbell, left behind, proves that it has. In the process of a caller they go on,
-    and are not released. ``read_mail``: see Worker; what has finished at the last moment is settled.
+    ALL = auto()
+    RELEASED = auto()  # code of some may still run: the process must end before they are visible again
+    HELD = auto()  # the database did not take their release; the doorbell, left behind, proves the end of the process
+
+
+def end_jobs(turns: Turns, read_mail: Callable[[float], object], *, owns_process: bool) -> End:
+    """Release what still runs and end the threads; return how that has ended.
+
+    Code may still run where it cannot be ended and the worker has the process for itself. In the process of a caller it
+    goes on, and is not released. ``read_mail``: see Worker; what has finished at the last moment is settled.
     """
-    work, running = turns.work, False
+    work, end = turns.work, End.ALL
     if work.in_flight and owns_process:
         end_within(turns.leases.shortest_lease(0) / 2)  # they were renewed a third of a lease ago at the most
         idle = {outcome.job.key for outcome in work.outcomes}
@@ -37,23 +46,23 @@ def end_jobs(turns: Turns, read_mail: Callable[[float], object], *, owns_process
             if job.key not in idle:
                 work.pool.begin(job)  # a thread may just have taken it
         work.recorder.flush()  # now: once they are released there is little time
-        running = settle_at_last(turns, read_mail, release=True)
-        if not running:
+        end = settle_at_last(turns, read_mail, release=True)
+        if end is End.ALL:
             faulthandler.cancel_dump_traceback_later()
     elif work.outcomes:
         settle_at_last(turns, read_mail, release=False)
-    if not running:
+    if end is End.ALL:
         work.pool.stop(LAST_ANNOUNCEMENTS if owns_process or not work.in_flight else 0)
     work.log.close()
-    work.recorder.flush(0 if running else LAST_COUNTS)
-    return running
+    work.recorder.flush(LAST_COUNTS if end is End.ALL else 0)
+    return end
 
 
-def settle_at_last(turns: Turns, read_mail: Callable[[float], object], *, release: bool) -> bool:
-    """Settle what has finished; ``release`` the rest, and return whether code of that may still run.
+def settle_at_last(turns: Turns, read_mail: Callable[[float], object], *, release: bool) -> End:
+    """Settle what has finished; ``release`` the rest, and with it the worker's row, for it holds nothing any more.
 
-    Then this process ends before it is visible. A database that is locked is waited for, but not for longer than the
-    leases last: then they end by themselves.
+    If code of that may still run, this process ends before it is visible. A database that is locked is waited for, but
+    not for longer than the leases last: then they end by themselves.
     """
     work = turns.work
     outcomes: list[Outcome] = []
@@ -69,15 +78,16 @@ def settle_at_last(turns: Turns, read_mail: Callable[[float], object], *, releas
         lost.clear()
         lost.update(settle(turns.engine, [*(outcome.settlement for outcome in outcomes), *unfinished]))
         if unfinished:
+            remove_row(turns.engine, turns.leases.worker_id)
             end_within(GONE_WITHIN)  # before the commit: nothing may keep this process after it
 
     if not retry_before(deadline, turns.engine, step, turns.outage):
-        return True
+        return End.HELD
     if given_back := [ending for ending in unfinished if ending.job.key not in lost]:
         work.log.released(given_back)
         work.recorder.count_endings(given_back)
     work.note_settled(outcomes, lost)
-    return bool(unfinished)
+    return End.RELEASED if unfinished else End.ALL
 
 
 def end_within(seconds: float) -> None:

@@ -71,6 +71,19 @@ def test_a_second_signal_gives_the_job_back_at_once(
     assert len(executions(tmp_path)) == 2
 
 
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"], indirect=True)
+def test_a_worker_that_has_given_its_jobs_back_is_not_there_any_more(
+    database: Database, held: tuple[Running, str]
+) -> None:
+    """It takes its row and its doorbell away: it is neither alive nor silent, and nobody counts on it."""
+    worker, job_id = held
+    worker.signal(*SIGNALS)
+    assert worker.wait() == 0
+    assert_given_back(database, worker, job_id)
+    assert database.rows("SELECT worker_id FROM vtqueue_workerprocess") == []
+    assert not list(Path(database.options["doorbells"]).glob("*-*"))
+
+
 def test_shutdown_timeout_gives_back_what_still_runs(database: Database, start_worker: Start, tmp_path: Path) -> None:
     """With --shutdown-timeout one signal is enough: what has not ended by then is given back."""
     worker = start_worker("--shutdown-timeout", "0.3")
