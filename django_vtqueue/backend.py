@@ -228,13 +228,16 @@ class VTQueueBackend(BaseTaskBackend):
     ) -> NewJobs:
         """Return the jobs of calls, with the options of their task."""
         options, policy = options_of(task.func), policy_of(self.settings, task.queue_name, task.func)
-        now = self.now()
-        due_at = due_from(now, task.run_after) if due_at is None else due_at
+        now = begins = self.now()
+        if due_at is None:
+            due_at = due_from(now, task.run_after)
+        else:
+            begins = max(now, due_at)  # for the tick is moved by its jitter
         keys = keys_of_calls(options, given) if options else {}
         if keys and policy.overflow and (wrong := limited_copies(task)):
             raise InvalidTask(wrong)
-        if unique_key:
-            keys.setdefault("unique_key", [unique_key])
+        if unique_key and keys.get("unique_key") in (None, [None]):
+            keys["unique_key"] = [unique_key]
         return NewJobs(
             queue_name=task.queue_name,
             task_path=task.module_path,
@@ -244,7 +247,7 @@ class VTQueueBackend(BaseTaskBackend):
             enqueued_at=now,
             due_at=due_at,
             jobs=list(zip(new_ids(len(payloads)), payloads, strict=True)),
-            start_by=start_by(now, due_at, options.get("expires")),
+            start_by=start_by(begins, due_at, options.get("expires")),
             unique_keys=keys.get("unique_key"),
             unique_until=options.get("unique_until", DONE),
             replace=options.get("on_duplicate") == REPLACE,

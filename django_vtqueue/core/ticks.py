@@ -22,6 +22,7 @@ ONE, ALL, SKIP = "one", "all", "skip"  # what becomes of missed ticks
 MOST_MISSED = 100  # missed ticks that are run one by one
 LATE = 60 * SECOND  # a tick that is fired later than this was missed
 EVERY = "every "
+LONGEST = 255  # characters of an expression
 MALFORMED = (CronSimError, AssertionError, ValueError, TypeError, RecursionError)  # what cronsim raises
 SIX = (
     " Some libraries have a sixth field, the seconds, as the first one or as the last one: leave it out. A period of "
@@ -65,7 +66,12 @@ def checked(expression: str) -> str:
         raise ValueError(f"The cron expression {expression!r:.100} has {number}, but must have five: {FIELDS}.{hint}")
     if wrong := _refusal(fields):
         raise ValueError(f"The cron expression {expression!r:.100} is wrong: {wrong}. Its fields are: {FIELDS}.")
-    return " ".join(fields)
+    if len(found := " ".join(fields)) > LONGEST:
+        raise ValueError(
+            f"The cron expression {expression!r:.100} has {len(found)} characters; {LONGEST} are allowed. Say it by "
+            "ranges and steps, such as 0-59/2, or by several schedules."
+        )
+    return found
 
 
 def _refusal(fields: list[str]) -> str:

@@ -49,6 +49,8 @@ def close_leftovers(*, inline: bool) -> None:
     there is one that the task has kept.
     """
     for connection in connections.all(initialized_only=True):
+        if not inline:
+            connection.queries_log.clear()  # with DEBUG; a request does so at its beginning
         try:
             if connection.in_atomic_block or any(isinstance(each, Deadline) for each in connection.execute_wrappers):
                 if not inline:

@@ -384,7 +384,7 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="Rate",
             fields=[
-                ("key", models.CharField(max_length=255, primary_key=True, serialize=False)),
+                ("key", models.CharField(max_length=300, primary_key=True, serialize=False)),
                 ("next_at", django_vtqueue.fields.InstantField()),
                 ("interval_us", models.BigIntegerField()),
             ],

@@ -31,7 +31,7 @@ class QueueState(models.Model):
 class Rate(models.Model):
     """The limit of a rate in use: when the next start is due under it (GCRA's theoretical arrival time)."""
 
-    key = models.CharField(max_length=255, primary_key=True)
+    key = models.CharField(max_length=300, primary_key=True)  # "key:" or "queue:", and what has 255 at the most
     next_at = InstantField()
     interval_us = models.BigIntegerField()  # between two starts, when it was used last
 

@@ -76,6 +76,7 @@ class Doorbell:
             if about.st_uid != os.getuid() or stat.S_IMODE(about.st_mode) & 0o077:
                 raise OSError(f"{folder} is not this user's own with mode 0700")
             bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            bell.settimeout(None)  # a project may have set a default: at its end the bell would seem to be closed
             bell.bind(str(path))
         except (OSError, AttributeError) as error:  # AttributeError: a system without Unix sockets
             logger.warning("no doorbell, publishers are noticed within %g s instead: %s", RARE_LOOK, error)
@@ -174,6 +175,7 @@ def remove(path: str) -> None:
 def _sender() -> socket.socket:
     """Return the socket by which this process rings; a forked child has its own."""
     sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    sender.setblocking(False)  # with a timeout, which a project may set for all, it would try again and again
     atexit.register(sender.close)
     return sender
 

@@ -14,8 +14,9 @@ from ..exceptions import QueueFull
 from ..models import Schedule
 from ..queue.back_pressure import from_a_job
 from ..tasks.compat import Task, TaskResult
+from ..tasks.results import change
 from ..tasks.task import loaded_task
-from .runs import noted, read
+from .runs import JOBS_KEPT, ended, noted, read
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -74,12 +75,21 @@ def _moved(engine: Engine, row: Schedule, following: int | None) -> bool:
 
 
 def publish(backend: VTQueueBackend, task: Task, row: Schedule, ticks: Sequence[int]) -> list[TaskResult]:
-    """Publish a job for each of these ticks, and note them in the row of the schedule, which the caller has locked."""
+    """Publish a job for each of these ticks, and note them in the row of the schedule, which the caller has locked.
+
+    Without overlap there is none while a job of the schedule, in whatever queue it is now, has not ended. The key is
+    for one that was requeued since, whose end is noted already.
+    """
     task = task.using(
         **{name: value for name in ("queue_name", "priority") if (value := getattr(row, name)) not in ("", None)}
     )
     call = (row.payload["args"], row.payload["kwargs"])
     key = None if row.overlap else KEY + row.name
+    table = Schedule.objects.using(backend.database).filter(pk=row.pk)
+    before = noted(table.values_list("recent", flat=True).first(), backend.database, backend.now())
+    if not row.overlap and (unfinished := [run["id"] for run in before if not ended(run)]):
+        change(result := backend.get_result(unfinished[0]), duplicate=True)
+        return [result for _ in ticks]
     enqueue = from_a_job(backend.enqueue_tick)  # it has no user who could be told that the queue is full
     results = [enqueue(task, call, tick + random.randrange(row.jitter_us + 1), key) for tick in ticks]
     new = [
@@ -87,10 +97,7 @@ def publish(backend: VTQueueBackend, task: Task, row: Schedule, ticks: Sequence[
         for tick, result in zip(ticks, results, strict=True)
         if not getattr(result, "duplicate", False) and (job_id := parse_id(result.id))
     ]
-    table = Schedule.objects.using(backend.database).filter(pk=row.pk)
-    before = read(table.values_list("recent", flat=True).first())
-    recent = noted([*reversed(new), *before], backend.database, backend.now())
-    table.update(recent=recent, **({"last_at": ticks[-1]} if new else {}))
+    table.update(recent=[*reversed(new), *before][:JOBS_KEPT], **({"last_at": ticks[-1]} if new else {}))
     return results
 
 

@@ -57,7 +57,8 @@ class ChildProcess:
                 "descriptors": [theirs, memory],
             }
             filters = [f"-W{option}" for option in sys.warnoptions]
-            command = [sys.executable, "-P", *filters, "-c", START, json.dumps(sys.path), json.dumps(given)]
+            path = [entry for entry in sys.path if isinstance(entry, str)]  # Python ignores others, as a pathlib.Path
+            command = [sys.executable, "-P", *filters, "-c", START, json.dumps(path), json.dumps(given)]
             try:
                 self.process = subprocess.Popen(command, pass_fds=(theirs, memory))
             except BaseException:

@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from django.core.management.base import OutputWrapper
@@ -202,7 +202,26 @@ def brief(seconds: float) -> str:
 
 @contextmanager
 def log_lines(stream: Any, verbosity: int) -> Iterator[None]:
-    """Write the log lines to the command's stderr during the block, unless the project's LOGGING handles them."""
+    """Write the log lines to the command's stderr during the block, unless the project's LOGGING handles them.
+
+    A log that cannot be written costs its lines: neither a job nor a thread of the worker.
+    """
+    vars(logger)["handle"] = _handle
+    try:
+        with _own_handler(stream, verbosity):
+            yield
+    finally:
+        vars(logger).pop("handle", None)
+
+
+def _handle(record: logging.LogRecord) -> None:
+    """Hand a record to the handlers; one of these may raise: a server that is down, a stream that a task has closed."""
+    with suppress(Exception):
+        type(logger).handle(logger, record)
+
+
+@contextmanager
+def _own_handler(stream: Any, verbosity: int) -> Iterator[None]:
     if logger.hasHandlers():
         yield
         return

@@ -10,6 +10,7 @@ from django_vtqueue.core.job import Scope
 from django_vtqueue.core.settlement import released
 from django_vtqueue.models import Rate
 from django_vtqueue.queue import limits, unparking
+from django_vtqueue.queue.limits import of_queue
 from django_vtqueue.queue.unparking import Unparking
 from tests.fake_clock import at
 
@@ -50,6 +51,15 @@ def test_too_early_is_moved_once(limited: Limited, monkeypatch: pytest.MonkeyPat
     for now, expected in [(0.5, ""), (1, "b"), (1.5, ""), (2, "c"), (3, "d")]:
         assert names(limited.claim(now)) == expected
     assert limited.limits.earliest(limited.engine, [Scope(None, False)]) is not None
+
+
+def test_the_longest_names(limited: Limited) -> None:
+    """A rate key and a queue with a rate may have as long a name as any."""
+    publish(limited, "app.second", "a", "b", rate="ä" * 255)
+    assert names(limited.claim()) == "a"
+    assert moments(limited) == [1]
+    limited.engine.set_rates({of_queue("q" * 255): (at(1), 2)})
+    assert limited.engine.rates([of_queue("q" * 255)]) == {of_queue("q" * 255): pytest.approx((at(1), 2))}
 
 
 def test_burst(limited: Limited) -> None:

@@ -129,6 +129,7 @@ def test_periods_that_are_refused(given_: Any) -> None:
 @pytest.mark.parametrize(
     ("expression", "problem"),
     [
+        (f"{','.join(map(str, range(60)))} * * * {','.join('012345' * 9)}", "has 283 characters; 255 are allowed"),
         ("0 0 3 * * *", "has 6 fields, but must have five: minute .*, hour.*leave it out"),
         ("0 3 * *", "has 4 fields"),
         ("@daily", "has 1 field,"),

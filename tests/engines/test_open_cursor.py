@@ -184,3 +184,12 @@ def test_a_connection_without_an_open_cursor_is_kept_between_jobs(queue: Queue, 
     raw = connections[alias].connection
     close_leftovers(inline=False)
     assert connections[alias].connection is raw
+
+
+def test_the_query_log_of_a_job_ends_with_it(queue: Queue, alias: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With DEBUG Django keeps the last 9,000 statements, whatever their size, until the next request."""
+    monkeypatch.setattr(connections[alias], "force_debug_cursor", True)
+    assert not Job.objects.using(alias).exists()
+    assert len(connections[alias].queries_log) == 1
+    close_leftovers(inline=False)
+    assert not connections[alias].queries_log

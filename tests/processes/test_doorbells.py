@@ -6,7 +6,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from django_vtqueue.queue import doorbell, proof_of_death
-from django_vtqueue.queue.doorbell import Doorbell, ring
+from django_vtqueue.queue.doorbell import Doorbell, _sender, ring
 from django_vtqueue.queue.proof_of_death import proves_death
 from tests.project import tasks
 
@@ -125,6 +125,40 @@ def test_a_closed_bell_is_gone_and_its_listener_ends(database: Database, folder:
     assert not listener.is_alive()
     assert list(folder.iterdir()) == []
     assert not proves_death(bell.path, ALIAS, folder)
+
+
+@pytest.fixture
+def default_timeout(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[float], None]]:
+    """Return a function that sets what a project may set for all sockets: how long they wait."""
+    _sender.cache_clear()
+    yield socket.setdefaulttimeout
+    socket.setdefaulttimeout(None)
+    _sender.cache_clear()
+
+
+def test_a_bell_is_heard_whatever_timeout_sockets_have(
+    database: Database, folder: Path, default_timeout: Callable[[float], None]
+) -> None:
+    """The end of such a timeout is not the end of the bell."""
+    default_timeout(0.01)
+    rung = threading.Event()
+    bell = Doorbell(ALIAS, folder, "own")
+    bell.listen(lambda asked: rung.set())
+    began = time.monotonic()
+    wait_until(lambda: time.monotonic() > began + 0.1)
+    ring(ALIAS, str(folder))
+    assert rung.wait(PATIENCE)
+    bell.close()
+
+
+def test_to_ring_never_waits(database: Database, folder: Path, default_timeout: Callable[[float], None]) -> None:
+    """Not at a bell that is full, for its owner is stopped: with the timeout of all sockets this would take hours."""
+    default_timeout(PATIENCE)
+    bell = Doorbell(ALIAS, folder, "own")
+    for _ in range(1000):
+        ring(ALIAS, str(folder))
+        bell.ring()
+    bell.close()
 
 
 def test_a_folder_of_others_is_not_used(database: Database, folder: Path, caplog: pytest.LogCaptureFixture) -> None:

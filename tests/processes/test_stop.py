@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 from contextlib import closing
 from pathlib import Path
@@ -82,6 +83,24 @@ def test_a_worker_that_has_given_its_jobs_back_is_not_there_any_more(
     assert_given_back(database, worker, job_id)
     assert database.rows("SELECT worker_id FROM vtqueue_workerprocess") == []
     assert not list(Path(database.options["doorbells"]).glob("*-*"))
+
+
+def test_a_worker_without_output_stops_as_any_other(
+    database: Database, start_worker: Start, tmp_path: Path, doorbells: str
+) -> None:
+    """A task has closed it: the lines are lost, and what runs at the stop is finished all the same."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(f"{doorbells}/notify")
+        manager.settimeout(PATIENCE)
+        worker = start_worker(NOTIFY_SOCKET=f"{doorbells}/notify")
+        closed, running = database.enqueue(tasks.close_stderr), database.enqueue(tasks.hold, str(tmp_path))
+        wait_until(lambda: database.succeeded(closed) and (tmp_path / "started").exists())
+        worker.signal(signal.SIGTERM)
+        while b"STOPPING=1" not in manager.recv(1000):
+            pass
+    (tmp_path / "go").touch()
+    assert worker.wait() == 0
+    assert database.result(running) == "go"
 
 
 def test_shutdown_timeout_gives_back_what_still_runs(database: Database, start_worker: Start, tmp_path: Path) -> None:

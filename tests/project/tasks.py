@@ -93,6 +93,12 @@ def hold_then_begin(folder: str) -> None:
             connection.connection.set_trace_callback(None)
 
 
+@task
+def close_stderr() -> None:
+    """Take the worker's output away."""
+    sys.stderr.close()
+
+
 @task(backoff=0.2)
 def hold(folder: str, name: str = "") -> str:
     """Say ``started`` in a file, a line for each execution, then run until there is a file ``go``."""

@@ -20,6 +20,18 @@ def report(*args: Any, **kwargs: Any) -> None: ...
 def unique() -> None: ...
 
 
+@task(unique_key=lambda: None)
+def keyless() -> None: ...
+
+
+@task(unique_key="start", unique_until="start")
+def until_start() -> None: ...
+
+
+@task(expires=3)
+def expiring() -> None: ...
+
+
 @task
 def two(a: int, b: int) -> None: ...
 
@@ -33,7 +45,7 @@ def declare(monkeypatch: pytest.MonkeyPatch) -> Iterator[Declare]:
         recurring(*cron, **arguments)(on)
 
     yield declare
-    for each in (report, unique, two):
+    for each in (report, unique, keyless, until_start, expiring, two):
         vars(each.func).pop(registry.ATTRIBUTE, None)
 
 

@@ -18,7 +18,7 @@ from django_vtqueue.schedules.declaring import vanished
 from django_vtqueue.worker.schedules import Schedules
 
 from ..fake_clock import START, FakeClock, at
-from .conftest import Declare, report, two, unique
+from .conftest import Declare, expiring, keyless, report, two, unique, until_start
 
 FIRST = (at(60) - at(60) % (60 * SECOND) - START) / SECOND  # seconds to the first whole minute
 CALL: dict[str, Any] = {"args": [], "kwargs": {}}
@@ -291,6 +291,57 @@ def test_a_task_with_a_unique_key_keeps_it(alias: str, worker: Worker, declare: 
     time.instant = at(FIRST)
     look(part)
     assert Job.objects.using(alias).get().unique_key == "own"
+
+
+@pytest.mark.parametrize("on", [report, keyless, unique, until_start])
+@pytest.mark.parametrize("moved", ["", "mail"])
+def test_no_overlap_whatever_becomes_of_the_job(
+    alias: str, worker: Worker, declare: Declare, time: FakeClock, on: Any, moved: str
+) -> None:
+    """The key of its task may be given up at its start, or be None; the job may run, or be in another queue by now."""
+    declare(every=60, name="minute", overlap=False, on=on)
+    look(part := worker())
+    time.instant = at(FIRST)
+    look(part)
+    jobs = Job.objects.using(alias)
+    [first] = jobs.values_list("pk", flat=True)
+    if moved:
+        jobs.update(queue_name=moved)
+    jobs.update(state="RUNNING", worker_id="web:0", lease_until=at(FIRST + 999), unique_until="started")
+    for number in (1, 2):
+        time.instant = at(FIRST + 60 * number)
+        look(part)
+    assert list(jobs.values_list("pk", flat=True)) == [first]
+    jobs.update(lease_until=None, state="SUCCESSFUL", finished_at=at(FIRST + 130))
+    time.instant = at(FIRST + 180)
+    look(part)
+    assert jobs.count() == 2
+
+
+def test_what_runs_now_is_the_job_that_has_not_ended(
+    alias: str, worker: Worker, declare: Declare, time: FakeClock
+) -> None:
+    """Without overlap a run by hand gives the job there is, wherever it is by now."""
+    declare(every=60, name="minute", overlap=False)
+    look(part := worker())
+    time.instant = at(FIRST)
+    look(part)
+    Job.objects.using(alias).update(queue_name="mail")
+    result = control.run_now(schedule(alias), alias)
+    assert result.id == str(Job.objects.using(alias).get().pk)
+    assert getattr(result, "duplicate", False)
+
+
+def test_jitter_beyond_what_a_job_may_wait(alias: str, worker: Worker, declare: Declare, time: FakeClock) -> None:
+    """What expires counts from the moment to which the jitter has moved the tick."""
+    declare(every=60, name="minute", jitter=50, on=expiring)
+    look(part := worker())
+    for number in range(20):
+        time.instant = at(FIRST + 60 * number)
+        look(part)
+    rows = Job.objects.using(alias).values_list("due_at", "start_by")
+    assert len(rows) == 20
+    assert {(end - due).total_seconds() for due, end in rows} == {3}
 
 
 def test_a_job_that_cannot_be_published(

@@ -3,6 +3,7 @@
 import errno
 import gc
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from django_vtqueue.worker.child_process import ChildProcess
 from django_vtqueue.worker.log import WorkerLog
 from django_vtqueue.worker.options import WorkerOptions
 from django_vtqueue.worker.supervisor import Supervisor
+
+from ..waiting import wait_until
 
 
 def memories() -> int:
@@ -30,6 +33,16 @@ def test_the_memory_of_a_child_that_has_ended_is_given_back(sqlite_file: str) ->
     assert child.ended()
     assert memories() == 0
     assert child.state.held == 0
+
+
+def test_a_path_for_imports_that_is_no_text(sqlite_file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python passes over it, and so does a child: many settings append a ``pathlib.Path``."""
+    backend = VTQueueBackend("default", {"QUEUES": [], "OPTIONS": {"database": sqlite_file}})
+    monkeypatch.setattr(sys, "path", [*sys.path, Path("apps")])
+    child = ChildProcess(backend, WorkerOptions(supervised=True), WorkerLog())
+    wait_until(lambda: child.worker_id)
+    child.kill()
+    assert child.ended()
 
 
 def test_a_child_that_cannot_be_started_leaves_nothing_open(sqlite_file: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,12 +1,15 @@
 """The words of the worker's log."""
 
+import logging
+import sys
+
 import pytest
 
 from django_vtqueue.core import history
 from django_vtqueue.core.failures import Failure
 from django_vtqueue.core.job import HeldJob
 from django_vtqueue.core.settlement import failed
-from django_vtqueue.worker.log import job_name, words
+from django_vtqueue.worker.log import job_name, log_lines, words
 
 
 @pytest.mark.parametrize(
@@ -32,3 +35,22 @@ def test_the_name_of_a_queue_begins_no_line_of_its_own() -> None:
     """What stands in a row is shown in one line, as an error is."""
     job = HeldJob("0" * 32, "q\nok    shop.tasks.evil\x1b[2J", "", 0, 0, 1, 1, 3, "w", 1, 0, 0, "{}", "[]", 0)
     assert job_name(job) == r"q\nok    shop.tasks.evil\x1b[2J …00000000"
+
+
+def test_a_log_that_cannot_be_written_costs_its_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a worker; elsewhere it is as the project has it."""
+
+    class Down(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise ConnectionError("log server down")
+
+    logger, down = logging.getLogger("django_vtqueue"), Down()
+    logger.addHandler(down)
+    try:
+        with log_lines(sys.stderr, 1):
+            logger.warning("a line")
+            logger.exception("another one")
+        with pytest.raises(ConnectionError):
+            logger.warning("a line")
+    finally:
+        logger.removeHandler(down)
