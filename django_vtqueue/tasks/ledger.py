@@ -243,9 +243,12 @@ class Ledger:
     @contextmanager
     def one_transaction(self) -> Iterator[None]:
         """Commit what the block writes, the record among it, as one; the job is held all the time."""
-        with self.transaction(lambda: self.engine.task_transaction(STEP_SECONDS)):
+
+        def hold() -> None:  # as the transaction begins: what is refused by then costs no attempt
             if self.engine.renew([self.held], self.engine.now()):
                 raise self.lost()
+
+        with self.transaction(lambda: self.engine.task_transaction(STEP_SECONDS, hold)):
             yield
 
     def read_events(self) -> None:

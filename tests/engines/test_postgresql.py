@@ -31,7 +31,7 @@ from django_vtqueue.core import clock, history
 from django_vtqueue.core.clock import LAST, LAST_INSTANT, SECOND, from_instant
 from django_vtqueue.core.failures import recorded
 from django_vtqueue.core.ids import new_id
-from django_vtqueue.core.job import HeldJob, NewJobs, Scope, StoredJob
+from django_vtqueue.core.job import ClaimKey, HeldJob, NewJobs, Scope, StoredJob
 from django_vtqueue.core.settlement import failed, succeeded, suspended
 from django_vtqueue.core.steps import GATHER, Waiting
 from django_vtqueue.engines import Engine, engine_for, new_engine
@@ -43,6 +43,7 @@ from django_vtqueue.queue.limits import Limits
 from django_vtqueue.queue.settling import settle
 from django_vtqueue.schedules.control import run_now
 from django_vtqueue.schedules.firing import note_ends
+from django_vtqueue.tasks.ledger import Ledger
 from tests.conftest import reached
 from tests.fake_clock import at
 from tests.project import tasks
@@ -121,6 +122,24 @@ def test_claims_that_count_one_limit(engine: Engine, options: str) -> None:
     given, most = KEYS[options]
     limits = Limits(task_options={"app.task": given}.get)
     run(engine, limits, most, concurrency_keys="k")
+
+
+def test_a_transactional_step_at_repeatable_read(isolated: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A renewal that the worker commits as the step begins is waited out: it costs the task no attempt."""
+    publish(isolated, 1)
+    [job] = claim(isolated, Limits(), "w", 1)
+    renew, raced = type(isolated).renew, threading.Event()
+
+    def beside(*given: Any) -> set[ClaimKey]:
+        if not raced.is_set():
+            raced.set()
+            with threads(1) as pool:
+                assert pool.submit(renew, *given).result() == set()
+        return renew(*given)
+
+    monkeypatch.setattr(type(isolated), "renew", beside)
+    with Ledger(job=job, database=isolated.alias).one_transaction():
+        assert raced.is_set()
 
 
 def test_claims_at_repeatable_read(isolated: Engine) -> None:
