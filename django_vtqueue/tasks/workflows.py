@@ -16,13 +16,14 @@ from ..core.encoding import normalize
 from ..core.failures import class_path
 from ..core.job import SHORT
 from ..exceptions import WorkflowFailed
+from ..queue.arguments import due_from, start_by
 from .calls import TaskCall
 from .compat import InvalidTask, Task, TaskResult, TaskResultStatus
 from .context import JobContext
 from .keys import call_signature
 from .results import own_task
 from .signatures import check_call, refused_call
-from .task import find_task
+from .task import find_task, options_of
 from .waits import gather
 
 Part = Union[TaskCall, "Workflow"]
@@ -47,7 +48,7 @@ def chain(*calls: Part) -> "Workflow":
     return Workflow(run_chain, tuple(checked(each, "chain") for each in calls))
 
 
-def group(calls: Iterable[Part], *, then: Part | None = None, on_failure: Part | None = None) -> "Workflow":
+def group(calls: Iterable[Part], *others: Any, then: Part | None = None, on_failure: Part | None = None) -> "Workflow":
     """Return calls that run side by side; the result of the whole is the list of their results, in order.
 
     ``then``: a call that gets that list as its first argument; its result is that of the whole. If a call fails,
@@ -56,7 +57,7 @@ def group(calls: Iterable[Part], *, then: Part | None = None, on_failure: Part |
     with ``index``, ``job_id``, ``task``, ``exception_class`` and ``message``. Raises TypeError for what is no call.
     """
     ends = {name: checked(each, name) for name, each in (("then", then), (ON_FAILURE, on_failure)) if each is not None}
-    if isinstance(calls, TaskCall | Workflow | str | Mapping) or not isinstance(calls, Iterable):
+    if others or isinstance(calls, TaskCall | Workflow | str | Mapping) or not isinstance(calls, Iterable):
         raise TypeError("group takes a list: group([call(task, …), call(task, …)]).")
     return Workflow(run_group, tuple(checked(each, "group") for each in calls), ends)
 
@@ -137,6 +138,8 @@ def stored(part: Part, before: tuple[Any, ...], whole: VTQueueBackend) -> Stored
     except TypeError:
         raise refused_call(task, (*before, *args), kwargs) from None
     later = task.run_after
+    if isinstance(later, timedelta):
+        start_by(now := whole.now(), due_from(now, later), options_of(task.func).get("expires"))
     return {
         "task": task.module_path,
         "args": args,

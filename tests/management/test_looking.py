@@ -54,6 +54,18 @@ def test_status() -> None:
     assert said[-1].endswith("25% half of the half")
 
 
+def test_status_of_a_worker() -> None:
+    """It runs what has begun; what it has claimed ahead is told apart, and what it was asked to."""
+    held = worker(asked_to="quiet").pk
+    job(due=60, worker_id=held)
+    for _ in range(2):
+        job(due=60, worker_id=held, started_at=None)
+    [found] = read("status")["workers"]
+    assert (found["running"], found["ahead"]) == (1, 2)
+    [line] = [line for line in vtqueue("status").splitlines() if line.endswith("asked to be quiet")]
+    assert line.endswith("ago  2 claimed ahead, asked to be quiet")
+
+
 @pytest.mark.parametrize(
     ("count", "said"),
     [(0, "0 of 4 wait (0 %)"), (3, "3 of 4 wait (75 %)"), (4, "FULL: 4 wait"), (9, "FULL: more than 4 wait")],

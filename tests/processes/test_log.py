@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import signal
 import subprocess
 import termios
@@ -209,3 +210,14 @@ def on_a_terminal(command: list[str], env: dict[str, str]) -> tuple[str, int]:
     finally:
         os.close(terminal)
     return shown.decode(), process.wait(PATIENCE)
+
+
+def test_a_reader_that_has_seen_enough(database: Database) -> None:
+    """``vtqueue list | head`` shows some lines and nothing else, however many there are."""
+    database.enqueue_many(tasks.add, [(1, 2)] * 2000)
+    command = f"{shlex.join(python(MANAGE, 'vtqueue', 'list', '--limit', '2000'))} | head -n 3"
+    ended = subprocess.run(
+        command, shell=True, env=environment(database), capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert len(ended.stdout.splitlines()) == 3
+    assert ended.stderr == ""

@@ -60,6 +60,11 @@ def login(user: str, password: str) -> str:
     return user
 
 
+@task(expires=60)
+def soon(number: int) -> None:
+    """Not later."""
+
+
 @task(unique_key="only")
 def only_one() -> None: ...
 

@@ -204,6 +204,7 @@ def test_options() -> None:
         (lambda: chain(call(shop.send, 1), group([call(shop.fetch, "a")])), TypeError, "too many positional"),
         (lambda: chain(call(shop.send, {1})), TypeError, r"Unsupported type: set. number of tests.project"),
         (lambda: chain(call(shop.send, 1), call(shop.only_one)), StepError, "has a unique_key"),
+        (lambda: chain(call(shop.send, 1), call(shop.soon.using(run_after=DAY))), ValueError, "expires is 60"),
     ],
 )
 def test_wrong_calls(workflow: Any, error: type[Exception], message: str) -> None:
@@ -222,6 +223,8 @@ def test_what_is_no_call() -> None:
     for wrong in ("", {}, None, call(shop.send, 1)):
         with pytest.raises(TypeError, match="group takes a list"):
             group(wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="group takes a list"):
+        group(call(shop.send, 1), call(shop.send, 2))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="at least one call"):
         chain()
 

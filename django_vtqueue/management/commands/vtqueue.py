@@ -1,5 +1,7 @@
 """``manage.py vtqueue``: what people do with the queue of one backend, a subcommand for each."""
 
+import os
+import sys
 from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -99,5 +101,9 @@ class Command(BaseCommand):
         try:
             for line in subcommand.run(backend, options):
                 self.stdout.write(printable(line))
+            self.stdout.flush()
+        except BrokenPipeError:  # the reader has seen enough, as ``head`` does
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python says it once more at its end
+            sys.exit(1)
         except (UnclearId, CommandError) as error:
             raise CommandError(printable(str(error))) from error

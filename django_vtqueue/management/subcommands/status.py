@@ -14,7 +14,7 @@ from ...inspection import overview
 from ...inspection.overview import Held
 from ...models import WorkerProcess
 from ...queue import pauses
-from ...queue.workers import live_workers
+from ...queue.workers import QUIET, live_workers
 from ..output import add_json, ago, as_json, iso, table
 
 HELP = "Shows how the queues stand, which workers are there, and what they run."
@@ -102,7 +102,8 @@ def workers(present: Sequence[WorkerProcess], held: Held) -> list[dict[str, Any]
             "worker": shown_worker(worker.pk),
             "queues": worker.queues or "all",
             "slots": worker.slots,
-            "running": held.workers[worker.pk, "begun"] + held.workers[worker.pk, "ahead"],
+            "running": held.workers[worker.pk, "begun"],
+            "ahead": held.workers[worker.pk, "ahead"],
             "heartbeat_at": iso(to_instant(worker.heartbeat_at)),
             "asked_to": worker.asked_to,
         }
@@ -145,8 +146,9 @@ def filled(queue: dict[str, Any]) -> str:
 
 def worker_row(worker: dict[str, Any], now: int) -> list[Any]:
     heard = ago(to_instant(datetime.fromisoformat(worker["heartbeat_at"])), now)
-    asked = f"asked to {worker['asked_to']}" if worker["asked_to"] else ""
-    return [worker["worker"], worker["queues"], worker["slots"], worker["running"], heard, asked]
+    said = [f"{worker['ahead']:,} claimed ahead"] if worker["ahead"] else []
+    said += [f"asked to {'be ' * (worker['asked_to'] == QUIET)}{worker['asked_to']}"] if worker["asked_to"] else []
+    return [worker["worker"], worker["queues"], worker["slots"], worker["running"], heard, ", ".join(said)]
 
 
 def running_row(job: dict[str, Any]) -> list[str]:
