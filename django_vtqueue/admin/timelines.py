@@ -10,7 +10,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ..core import clock, copies, history, states
+from ..core import clock, copies, history, states, steps
 from ..core.humanize import duration
 from ..core.ids import shown_worker
 from ..engines import database_for, database_now
@@ -55,18 +55,29 @@ def attempts(entry: JobOrLetter, items: list[history.Entry], alive: set[str], si
     if not reserved:
         yield mark(_("enqueued"), entry.enqueued_at)
     since: int | None = clock.to_instant(entry.enqueued_at)
+    steps_began = begins_of_steps(entry)
     for item in items:
-        ended = instant(item.get("ended"))
+        started, ended = instant(item.get("started")), instant(item.get("ended"))
         if history.OMITTED in item:
             yield {"omitted": history.count(item)}
         elif not item.get("number") and item.get("started") is None and ended is not None:  # what people did
             note = display.cut(item.get("message") or "") if item.get("outcome") in SAY_MORE else ""
             yield mark(outcome(item), clock.from_instant(ended), item.get("worker")) | {"note": note}
         else:
-            yield attempt(item, since, alive, site)
+            resumed = any((since or 0) <= began < (started or 0) for began in steps_began)  # after a wait of its task
+            yield attempt(item, None if resumed else since, alive, site)
         since = ended
     if isinstance(entry, Job) and not reserved:
         yield from what_is_next(entry)
+
+
+def begins_of_steps(entry: JobOrLetter) -> list[int]:
+    """Return when the steps of a durable task have begun; nothing in them is sure to have the right type."""
+    try:
+        done = steps.read(entry.steps).done
+    except (ValueError, RecursionError):
+        return []
+    return [began for record in done if (began := instant(record.get("began"))) is not None]
 
 
 def attempt(item: history.Entry, since: int | None, alive: set[str], site: str) -> dict[str, Any]:

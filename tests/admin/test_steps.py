@@ -48,6 +48,17 @@ def test_what_was_done(admin_client: Client, time: FakeClock) -> None:
         assert EVIL not in shown
 
 
+def test_a_wait_of_the_task_is_no_wait_for_a_worker(admin_client: Client, time: FakeClock) -> None:
+    """The attempt of a task that has slept is shown with the start after that: it has not been due for so long."""
+    now = clock.now()
+    for began, waited in ((now - 5 * SECOND, "-"), (now - 50 * SECOND, "10 s"), (now + SECOND, "10 s")):
+        nap = {"kind": "sleep", "name": "nap", "began": began, "at": now, "value": None}
+        row = job("running", enqueued_at=now - 10 * SECOND, started_at=now, steps={"done": [nap]})
+        row.steps = {"done": [nap]}
+        row.save()
+        assert re.search(rf"1 running web1:4711 {waited} ", text(page(admin_client, row))), waited
+
+
 def test_what_it_waits_for(admin_client: Client, time: FakeClock) -> None:
     """A job that waits without an end says for what, and says so in the list as well."""
     waiting = {"kind": "event", "name": "paid", "until": None, "since": clock.now()}
