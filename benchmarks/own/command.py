@@ -13,7 +13,8 @@ from django.db import DatabaseError, connections
 from django_vtqueue.backend import VTQueueBackend
 from django_vtqueue.database_checks import effective
 from django_vtqueue.engines import Trouble, engine_for
-from django_vtqueue.management.arguments import add_backend, backend_of
+from django_vtqueue.management.arguments import add_backend
+from django_vtqueue.management.preconditions import backend_of
 from django_vtqueue.queue.workers import live_workers
 
 from .advice import Found, advice
