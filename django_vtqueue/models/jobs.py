@@ -2,7 +2,7 @@
 
 from typing import Any, TypeAlias, TypeVar
 
-from django.db import models, router
+from django.db import models
 from django.db.models import BooleanField, ExpressionWrapper, F, Q
 from django.db.models.functions import Coalesce, Left
 from django.db.models.lookups import Exact
@@ -238,8 +238,7 @@ class DeadLetter(AbstractJob):
         """
         from .. import requeue
 
-        using = router.db_for_write(type(self), instance=self)  # it may have been read from a replica
-        return bool(requeue(self, using, by=by, queue_name=queue_name, priority=priority))
+        return bool(requeue(self, self._state.db, by=by, queue_name=queue_name, priority=priority))
 
 
 JobOrLetter: TypeAlias = Job | DeadLetter

@@ -3,20 +3,23 @@
 import logging
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, cast
+from uuid import UUID
 
 from ..backend import VTQueueBackend
+from ..core import states
 from ..core.clock import from_instant, to_instant
 from ..core.ids import parse_id
 from ..core.ticks import MOST_MISSED, Ticks, to_run
 from ..engines import Engine
 from ..exceptions import QueueFull
-from ..models import Schedule
+from ..models import UNFINISHED, Job, Schedule
 from ..queue.back_pressure import from_a_job
-from ..tasks.compat import Task, TaskResult
+from ..tasks.compat import Task, TaskResult, TaskResultDoesNotExist
 from ..tasks.results import change
 from ..tasks.task import loaded_task
-from .runs import JOBS_KEPT, ended, noted, read
+from .runs import JOBS_KEPT, Run, noted, read
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -87,9 +90,10 @@ def publish(backend: VTQueueBackend, task: Task, row: Schedule, ticks: Sequence[
     key = None if row.overlap else KEY + row.name
     table = Schedule.objects.using(backend.database).filter(pk=row.pk)
     before = noted(table.values_list("recent", flat=True).first(), backend.database, backend.now())
-    if not row.overlap and (unfinished := [run["id"] for run in before if not ended(run)]):
-        change(result := backend.get_result(unfinished[0]), duplicate=True)
-        return [result for _ in ticks]
+    if not row.overlap:
+        ticks = ticks[:1]
+        if result := unfinished(backend, before):
+            return [result]
     enqueue = from_a_job(backend.enqueue_tick)  # it has no user who could be told that the queue is full
     results = [enqueue(task, call, tick + random.randrange(row.jitter_us + 1), key) for tick in ticks]
     new = [
@@ -99,6 +103,19 @@ def publish(backend: VTQueueBackend, task: Task, row: Schedule, ticks: Sequence[
     ]
     table.update(recent=[*reversed(new), *before][:JOBS_KEPT], **({"last_at": ticks[-1]} if new else {}))
     return results
+
+
+def unfinished(backend: VTQueueBackend, runs: Sequence[Run]) -> TaskResult | None:
+    """Return the result of one of these runs whose job has not ended, as a duplicate; None if there is none.
+
+    A job that waits and has expired is never run: who publishes buries it, if it has the key.
+    """
+    jobs = Job.objects.using(backend.database).filter(UNFINISHED, pk__in=[UUID(run["id"]) for run in runs])
+    for pk in jobs.exclude(state=states.READY, start_by__lte=backend.now()).values_list("pk", flat=True):
+        with suppress(TaskResultDoesNotExist):  # it has just ended
+            change(result := backend.get_result(str(pk)), duplicate=True)
+            return result
+    return None
 
 
 def note_ends(engine: Engine, name: str, now: int) -> bool:

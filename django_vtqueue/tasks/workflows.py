@@ -167,7 +167,9 @@ def restored(context: JobContext, found: Stored, *before: Any) -> TaskCall:
     """
     modules = cast(VTQueueBackend, context.task_result.task.get_backend()).settings.task_modules
     later = found["run_after"]
-    moment: Any = parse_datetime(later) if isinstance(later, str) else later and timedelta(microseconds=later)
+    moment: Any = parse_datetime(later) if isinstance(later, str) else None
+    if isinstance(later, int):
+        moment = timedelta(microseconds=later)
     known = find_task(found["task"], tuple(modules))
     task = known.using(**{name: found[name] for name in OPTIONS}, run_after=moment)
     return TaskCall(task, (*before, *found["args"]), dict(found["kwargs"]))

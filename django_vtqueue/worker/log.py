@@ -206,18 +206,21 @@ def log_lines(stream: Any, verbosity: int) -> Iterator[None]:
 
     A log that cannot be written costs its lines: neither a job nor a thread of the worker.
     """
-    vars(logger)["handle"] = _handle
+    own, usual = vars(logger).get("handle"), logger.handle
+
+    def handle(record: logging.LogRecord) -> None:
+        with suppress(Exception):  # of a handler: its server is down, or a task has closed the stream
+            usual(record)
+
+    vars(logger)["handle"] = handle
     try:
         with _own_handler(stream, verbosity):
             yield
     finally:
-        vars(logger).pop("handle", None)
-
-
-def _handle(record: logging.LogRecord) -> None:
-    """Hand a record to the handlers; one of these may raise: a server that is down, a stream that a task has closed."""
-    with suppress(Exception):
-        type(logger).handle(logger, record)
+        if own is None:
+            del vars(logger)["handle"]
+        else:
+            vars(logger)["handle"] = own
 
 
 @contextmanager

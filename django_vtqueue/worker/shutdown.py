@@ -13,8 +13,8 @@ from ..core.clock import SECOND
 from ..core.job import ClaimKey
 from ..core.settlement import Settlement
 from ..execution.outcomes import Outcome
+from ..queue.doorbell import remove
 from ..queue.settling import settle
-from .deaths import remove_row
 from .leases import HIDDEN_FOR
 from .outage import retry_before
 from .turn import Turns
@@ -78,11 +78,13 @@ def settle_at_last(turns: Turns, read_mail: Callable[[float], object], *, releas
         lost.clear()
         lost.update(settle(turns.engine, [*(outcome.settlement for outcome in outcomes), *unfinished]))
         if unfinished:
-            remove_row(turns.engine, turns.leases.worker_id)
+            turns.heartbeat.leave()
             end_within(GONE_WITHIN)  # before the commit: nothing may keep this process after it
 
     if not retry_before(deadline, turns.engine, step, turns.outage):
         return End.HELD
+    if unfinished:
+        remove(turns.heartbeat.worker.doorbell)  # before anything is written: no other worker would take it away
     if given_back := [ending for ending in unfinished if ending.job.key not in lost]:
         work.log.released(given_back)
         work.recorder.count_endings(given_back)

@@ -394,26 +394,6 @@ def test_database_of_the_workers(admin_client: Client, settings: Any) -> None:
     assert listed(admin_client) == {dead.pk}
 
 
-class Replica:
-    """A router that reads from a replica."""
-
-    def db_for_read(self, model: Any, **hints: Any) -> str:
-        return "replica"
-
-    def db_for_write(self, model: Any, **hints: Any) -> str:
-        return "default"
-
-
-@pytest.mark.django_db
-def test_a_letter_that_was_read_from_a_replica(settings: Any) -> None:
-    """It is requeued where it is written."""
-    row = letter()
-    settings.DATABASE_ROUTERS = [f"{__name__}.Replica"]
-    row._state.db = "replica"
-    assert row.requeue()
-    assert Job.objects.using("default").get().pk == row.pk
-
-
 # -- what is done -----------------------------------------------------------------------------------------------------
 
 

@@ -26,6 +26,7 @@ from django.db.backends.signals import connection_created
 from pytest_django import Settings
 
 from django_vtqueue import Lease, Queue, control
+from django_vtqueue.backend import VTQueueBackend
 from django_vtqueue.conf import parse
 from django_vtqueue.core import clock, history
 from django_vtqueue.core.clock import LAST, LAST_INSTANT, SECOND, from_instant
@@ -37,13 +38,14 @@ from django_vtqueue.core.steps import GATHER, Waiting
 from django_vtqueue.engines import Engine, engine_for, new_engine
 from django_vtqueue.engines.postgresql import connection
 from django_vtqueue.execution.transactional import NotBegun, settle_with
-from django_vtqueue.models import DeadLetter, Job, Schedule
+from django_vtqueue.models import DeadLetter, Job, Schedule, WorkerProcess
 from django_vtqueue.queue.claims import Claims, collect
 from django_vtqueue.queue.limits import Limits
 from django_vtqueue.queue.settling import settle
 from django_vtqueue.schedules.control import run_now
 from django_vtqueue.schedules.firing import note_ends
 from django_vtqueue.tasks.ledger import Ledger
+from django_vtqueue.worker.heartbeat import Heartbeat
 from tests.conftest import reached
 from tests.fake_clock import at
 from tests.project import tasks
@@ -122,6 +124,33 @@ def test_claims_that_count_one_limit(engine: Engine, options: str) -> None:
     given, most = KEYS[options]
     limits = Limits(task_options={"app.task": given}.get)
     run(engine, limits, most, concurrency_keys="k")
+
+
+def test_a_worker_leaves_beside_a_lock_on_its_row(engine: Engine) -> None:
+    """What it releases with its row waits for nobody who has that row locked, an admin's open transaction, say."""
+    backend = VTQueueBackend("default", {"QUEUES": [], "OPTIONS": {"database": engine.alias}})
+    heartbeat, rows = Heartbeat(engine, backend, "w", [], 1, ""), WorkerProcess.objects.using(engine.alias)
+    heartbeat.beat()
+    held, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with transaction.atomic(using=engine.alias):
+            rows.update(memory=1)
+            held.set()
+            over.wait(PATIENCE)
+
+    with threads(1) as pool:
+        holding = pool.submit(hold)
+        assert held.wait(PATIENCE)
+        with engine.transaction():
+            heartbeat.leave()
+        assert not holding.done()
+        over.set()
+        holding.result()
+    assert rows.exists()
+    with engine.transaction():
+        heartbeat.leave()
+    assert not rows.exists()
 
 
 def test_a_transactional_step_at_repeatable_read(isolated: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,10 @@ def keyless() -> None: ...
 def until_start() -> None: ...
 
 
+@task(unique_key=lambda: None, on_duplicate="error")
+def keyless_error() -> None: ...
+
+
 @task(expires=3)
 def expiring() -> None: ...
 
@@ -45,7 +49,7 @@ def declare(monkeypatch: pytest.MonkeyPatch) -> Iterator[Declare]:
         recurring(*cron, **arguments)(on)
 
     yield declare
-    for each in (report, unique, keyless, until_start, expiring, two):
+    for each in (report, unique, keyless, keyless_error, until_start, expiring, two):
         vars(each.func).pop(registry.ATTRIBUTE, None)
 
 

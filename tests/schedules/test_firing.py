@@ -18,7 +18,7 @@ from django_vtqueue.schedules.declaring import vanished
 from django_vtqueue.worker.schedules import Schedules
 
 from ..fake_clock import START, FakeClock, at
-from .conftest import Declare, expiring, keyless, report, two, unique, until_start
+from .conftest import Declare, expiring, keyless, keyless_error, report, two, unique, until_start
 
 FIRST = (at(60) - at(60) % (60 * SECOND) - START) / SECOND  # seconds to the first whole minute
 CALL: dict[str, Any] = {"args": [], "kwargs": {}}
@@ -316,6 +316,32 @@ def test_no_overlap_whatever_becomes_of_the_job(
     time.instant = at(FIRST + 180)
     look(part)
     assert jobs.count() == 2
+
+
+def test_a_job_that_is_never_run_holds_up_no_tick(
+    alias: str, worker: Worker, declare: Declare, time: FakeClock
+) -> None:
+    """One that has expired while no worker ran is buried, and the next tick has a job of its own."""
+    declare(every=60, name="minute", overlap=False, on=expiring)
+    look(part := worker())
+    time.instant = at(FIRST)
+    look(part)
+    time.instant = at(FIRST + 60)
+    look(part)
+    assert ticks(alias) == [60]
+    assert DeadLetter.objects.using(alias).get().exception_class.endswith("JobExpired")
+
+
+@pytest.mark.parametrize("on", [report, unique, keyless, keyless_error])
+def test_of_many_missed_ticks_one_is_run_without_overlap(
+    alias: str, worker: Worker, declare: Declare, time: FakeClock, on: Any
+) -> None:
+    """Whatever the task says of duplicates."""
+    declare(every=60, name="minute", overlap=False, missed="all", on=on)
+    look(worker())
+    time.instant = at(FIRST + 180)
+    look(worker())
+    assert Job.objects.using(alias).count() == 1
 
 
 def test_what_runs_now_is_the_job_that_has_not_ended(

@@ -214,6 +214,14 @@ def test_wrong_calls(workflow: Any, error: type[Exception], message: str) -> Non
     assert not Job.objects.exists()
 
 
+def test_a_call_that_is_due_at_once() -> None:
+    """A delay of nothing is one, too."""
+    result = chain(call(shop.fetch.using(run_after=timedelta(0)), "a"), call(shop.parse)).enqueue()
+    run_pending()
+    result.refresh()
+    assert result.status == TaskResultStatus.SUCCESSFUL
+
+
 def test_what_is_no_call() -> None:
     """A task, or what it returns, is no call; and a chain has at least one."""
     with pytest.raises(TypeError, match=r"chain takes call\(task, …\), a chain or a group, not"):

@@ -49,7 +49,9 @@ def test_a_log_that_cannot_be_written_costs_its_lines(monkeypatch: pytest.Monkey
     try:
         with log_lines(sys.stderr, 1):
             logger.warning("a line")
-            logger.exception("another one")
+            with log_lines(sys.stderr, 1):
+                logger.warning("another one")
+            logger.exception("the last one")
         with pytest.raises(ConnectionError):
             logger.warning("a line")
     finally:

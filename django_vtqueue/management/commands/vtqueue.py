@@ -103,6 +103,8 @@ class Command(BaseCommand):
                 self.stdout.write(printable(line))
             self.stdout.flush()
         except BrokenPipeError:  # the reader has seen enough, as ``head`` does
+            if not getattr(self, "_called_from_command_line", False):
+                raise
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python says it once more at its end
             sys.exit(1)
         except (UnclearId, CommandError) as error:
