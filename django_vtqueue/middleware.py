@@ -6,9 +6,9 @@
 import math
 from collections.abc import Callable
 from functools import wraps
-from inspect import iscoroutinefunction
 from typing import Any, TypeVar, cast
 
+from asgiref.sync import iscoroutinefunction  # it knows Django's async views, too
 from django.http import HttpRequest, HttpResponse
 from django.utils.deprecation import MiddlewareMixin
 from django.utils.log import log_response

@@ -152,11 +152,12 @@ def step(context: TaskContext, run_id: str, before: str = "") -> None:
     backend = task_backends[context.task_result.backend]
     assert isinstance(backend, VTQueueBackend)
     engine = engine_for(backend.database)
-    if run := Requeue.objects.using(engine.alias).filter(pk=run_id, ended_at=None).first():
+    if run := Requeue.objects.using(engine.alias).select_for_update().filter(pk=run_id, ended_at=None).first():
         advance(run, engine)
         run.save(using=engine.alias)
     if before:
-        control.delete([before], engine.alias)  # a run of many steps leaves one job behind
+        steps = Job.objects.using(engine.alias).filter(pk=before, task_path=PATH)
+        control.delete(list(steps.values_list("pk", flat=True)), engine.alias)  # many steps leave one job behind
 
 
 def advance(run: Requeue, engine: Engine) -> None:

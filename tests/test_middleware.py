@@ -39,6 +39,11 @@ class Full(View):
         return full(request)
 
 
+class FullAsync(View):
+    async def get(self, request: HttpRequest) -> HttpResponse:
+        return await full_async(request)
+
+
 urlpatterns = [
     path("full/", full),
     path("full-async/", full_async),
@@ -46,6 +51,7 @@ urlpatterns = [
     path("decorated/full/", unavailable_when_full(full)),
     path("decorated/full-async/", unavailable_when_full(full_async)),
     path("decorated/class/", Full.as_view()),
+    path("decorated/view/", unavailable_when_full(FullAsync.as_view())),
     path("decorated/broken/", unavailable_when_full(broken)),
     path("decorated/fine/<int:number>/", unavailable_when_full(fine)),
 ]
@@ -60,14 +66,14 @@ def get(address: str, *, asgi: bool) -> Any:
 
 @pytest.mark.parametrize("asgi", [False, True], ids=["wsgi", "asgi"])
 @pytest.mark.parametrize("middleware", [MIDDLEWARE, []], ids=["middleware", "decorator"])
-@pytest.mark.parametrize(("name", "seconds"), [("full", 13), ("full-async", 1), ("class", 13)])
+@pytest.mark.parametrize(("name", "seconds"), [("full", 13), ("full-async", 1), ("class", 13), ("view", 1)])
 @override_settings(ROOT_URLCONF=__name__)
 def test_a_full_queue_is_503(
     caplog: pytest.LogCaptureFixture, asgi: bool, middleware: list[str], name: str, seconds: int
 ) -> None:
     """With the seconds until another try, rounded up, and one warning in the log, which is mailed to no one."""
     with override_settings(MIDDLEWARE=middleware), caplog.at_level(logging.WARNING, "django.request"):
-        address = f"/{name}/" if middleware and name != "class" else f"/decorated/{name}/"
+        address = f"/{name}/" if middleware and name not in ("class", "view") else f"/decorated/{name}/"
         response = get(address, asgi=asgi)
     assert response.status_code == 503
     assert response.headers["Retry-After"] == str(seconds)

@@ -11,8 +11,9 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 _before: dict[int, Any] = {}  # signals that this process handles, and what was done with them before
 _mask = threading.local()  # the signals that a thread blocked before it forked
@@ -33,8 +34,11 @@ def restore_signal(number: int) -> None:
 
 def dump_threads_at(number: int) -> None:
     """Write what each thread is doing to standard error when a signal comes; not in what this process forks."""
-    faulthandler.register(number, all_threads=True)
-    _dumping.append(number)
+    for stream in (sys.stderr, sys.__stderr__):  # the first may be closed, or an object that a project logs by
+        with suppress(AttributeError, OSError, ValueError):
+            faulthandler.register(number, file=cast(Any, stream).fileno(), all_threads=True)
+            _dumping.append(number)
+            return
 
 
 class ForksEnd:

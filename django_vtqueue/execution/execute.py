@@ -300,7 +300,7 @@ class Execution:
         return Outcome(self.job, settlement, result, error, time.perf_counter() - self._began)
 
 
-def called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def called(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """Return what the code of a job returns; a process that it forks ends here."""
     with ForksEnd():
         return function(*args, **kwargs)

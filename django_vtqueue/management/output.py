@@ -16,6 +16,11 @@ from ..tasks.signatures import mask_of, shown_call
 LONGEST = 100  # characters of the arguments in a line
 
 
+def is_terminal(stream: Any) -> bool:
+    """Return whether a stream is a terminal: sys.stderr may be closed, or an object of the project's."""
+    return bool(getattr(stream, "isatty", bool)())
+
+
 def add_json(parser: ArgumentParser) -> None:
     """Add the option for output that programs read."""
     parser.add_argument("--json", action="store_true", help="as one JSON value, for scripts; times are ISO 8601, UTC")

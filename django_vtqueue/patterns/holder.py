@@ -186,7 +186,12 @@ class Holder:
             self.release()
             return False
         if self.renewing and not self.rows.engine.private():
-            threading.Thread(target=self._keep_up, args=(self._done,), name=f"lease {self.name}", daemon=True).start()
+            name = f"lease {self.name}"
+            try:
+                threading.Thread(target=self._keep_up, args=(self._done,), name=name, daemon=True).start()
+            except RuntimeError:  # the system refuses it
+                self.release()
+                raise
         return True
 
     def renew(self) -> None:

@@ -138,7 +138,7 @@ class Lease:
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        await sync_to_async(self.__exit__)(None, None, None)
+        await asyncio.shield(asyncio.ensure_future(sync_to_async(self.__exit__)(None, None, None)))
 
     async def _attempt(self, troubled: bool) -> bool | None:
         """Try to become the leader; one that is cancelled meanwhile is not."""

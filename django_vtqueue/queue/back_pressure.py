@@ -94,6 +94,20 @@ def seconds_to_next_try(full: QueueFull, began: float) -> float:
     return 0.0
 
 
+def waits_itself(act: Callable[P, T]) -> Callable[P, T]:
+    """Have what a function publishes be no part of a publish that is tried again by await_room."""
+
+    @wraps(act)
+    def marked(*args: P.args, **kwargs: P.kwargs) -> T:
+        token = _waits_aside.set(False)
+        try:
+            return act(*args, **kwargs)
+        finally:
+            _waits_aside.reset(token)
+
+    return marked
+
+
 def from_a_job(act: Callable[P, T]) -> Callable[P, T]:
     """Have what a function publishes count as published by a job that runs; see ``exempt_workers``."""
 

@@ -41,7 +41,13 @@ LONGEST_PATH = 107  # bytes of an AF_UNIX address, less its end
 
 def folder_of(configured: str | None) -> Path:
     """Return the folder of the sockets: ``OPTIONS['doorbells']``, or one for this user in the temporary folder."""
-    return Path(configured) if configured else Path(tempfile.gettempdir()) / f"vtqueue-{os.getuid()}"
+    if configured:
+        return Path(configured)
+    try:
+        temporary = tempfile.gettempdir()
+    except FileNotFoundError:  # all of the file system is read-only, in a container say: there are no bells
+        temporary = "/tmp"
+    return Path(temporary) / f"vtqueue-{os.getuid()}"
 
 
 def name_of(alias: str) -> str:
@@ -75,6 +81,8 @@ class Doorbell:
             about = folder.stat()
             if about.st_uid != os.getuid() or stat.S_IMODE(about.st_mode) & 0o077:
                 raise OSError(f"{folder} is not this user's own with mode 0700")
+            if about.st_mode & 0o700 != 0o700:
+                folder.chmod(0o700)  # the umask of whoever made it took that away
             bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
             bell.settimeout(None)  # a project may have set a default: at its end the bell would seem to be closed
             bell.bind(str(path))

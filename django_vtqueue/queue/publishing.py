@@ -12,7 +12,7 @@ from ..core.job import NewJobs
 from ..core.unique import KEEP
 from ..engines import Engine, Trouble, engine_for
 from ..exceptions import PayloadTooLarge
-from .back_pressure import check_room, insert_with_room
+from .back_pressure import check_room, insert_with_room, waits_itself
 from .doorbell import ring, ring_after_commit
 from .schema import mismatch
 from .unique import Duplicates, insert_with_keys
@@ -37,6 +37,7 @@ def publish(
     Inside a transaction of the default database that is not the jobs' own this happens after its commit, unless they
     are ``immediate``: then the size of the payloads and the room in the queue are judged now, and all else is logged.
     """
+    then = waits_itself(then)  # by now the jobs are stored; a receiver of theirs may publish, too
     if immediate or not waits_for_commit(database):
         then(store(new, database, options, timeout, on_duplicate=on_duplicate))
         return

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from hashlib import blake2b
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from ..core.clock import SECOND, from_instant
 from ..core.ticks import Ticks
@@ -78,18 +78,20 @@ def write_down(engine: Engine, mine: Mapping[str, Schedule], now: int, *, starte
 
     ``started``: this worker has just been started.
     """
-    if _to_write(engine, mine, now, started):
+    table = Schedule.objects.using(engine.alias)
+    if _to_write(engine, table, mine, now, started):
         with engine.atomic():
-            for row in _to_write(engine, mine, now, started):
+            for row in _to_write(engine, table.select_for_update(), mine, now, started):  # nobody pauses one meanwhile
                 row.save(using=engine.alias)
     if started:
         for row in Schedule.objects.using(engine.alias).filter(name__in=list(mine), declared=False):
             logger.warning("schedule %r was made in the admin, and code declares it too: rename one of them", row.name)
 
 
-def _to_write(engine: Engine, mine: Mapping[str, Schedule], now: int, started: bool) -> list[Schedule]:
+def _to_write(
+    engine: Engine, table: "QuerySet[Schedule]", mine: Mapping[str, Schedule], now: int, started: bool
+) -> list[Schedule]:
     """Return new rows, and changed ones as they are to be."""
-    table = Schedule.objects.using(engine.alias)
     there = {row.name: row for row in table.filter(name__in=list(mine))}
     found, alive = [], None
     for name, declaration in mine.items():

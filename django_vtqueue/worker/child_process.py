@@ -8,6 +8,7 @@ import sys
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
+from typing import Any
 
 from .. import __version__
 from ..backend import VTQueueBackend
@@ -23,6 +24,7 @@ SLOW_START = 10.0  # seconds
 SLOW = "process %d is not ready after %d s and runs no job: it still imports the project (kill -USR1 %d shows where)"
 IDLE_LEAVING = 8.0  # seconds for a child that holds no job to end: the receivers of its signals have 5 of them
 
+STREAMS = ("stdin", "stdout", "stderr")
 START = """\
 import json, sys
 sys.path[:] = json.loads(sys.argv[1])
@@ -55,12 +57,15 @@ class ChildProcess:
                 "options": asdict(options),
                 "log": [log.verbosity, log.option, log.quiet],
                 "descriptors": [theirs, memory],
+                "argv": sys.argv,
             }
-            filters = [f"-W{option}" for option in sys.warnoptions]
+            flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # as multiprocessing does
             path = [entry for entry in sys.path if isinstance(entry, str)]  # Python ignores others, as a pathlib.Path
-            command = [sys.executable, "-P", *filters, "-c", START, json.dumps(path), json.dumps(given)]
+            command = [sys.executable, "-P", *flags, "-c", START, json.dumps(path), json.dumps(given)]
             try:
-                self.process = subprocess.Popen(command, pass_fds=(theirs, memory))
+                # In the place of one that is closed there would be whatever file is opened next.
+                closed: dict[str, Any] = {name: subprocess.DEVNULL for name in STREAMS if getattr(sys, name) is None}
+                self.process = subprocess.Popen(command, pass_fds=(theirs, memory), **closed)
             except BaseException:
                 os.close(self._pipe)
                 raise

@@ -1,10 +1,10 @@
 """Due jobs, run in the caller's own thread and transaction: for tests, and where other threads do not see the rows."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
-from django.db import connections
+from django.db import DatabaseError, connections
 
 from ..backend import VTQueueBackend
 from ..core.ids import new_worker_id
@@ -34,11 +34,12 @@ def contained() -> Iterator[None]:
         for connection, savepoint in saved:
             if not connection.in_atomic_block or savepoint is None:
                 continue
-            if connection.needs_rollback:
-                connection.needs_rollback = False
-                connection.savepoint_rollback(savepoint)
-            else:
-                connection.savepoint_commit(savepoint)
+            if not connection.needs_rollback:
+                with suppress(DatabaseError):  # of PostgreSQL, after a statement that has failed
+                    connection.savepoint_commit(savepoint)
+                    continue
+            connection.needs_rollback = False
+            connection.savepoint_rollback(savepoint)
 
 
 def run_due(

@@ -27,7 +27,7 @@ from .mailbox import Mailbox, Message, Stop, Wake
 from .options import WorkerOptions, scopes_of, served
 from .renewals import RenewalThread
 from .shared_state import SharedState
-from .shutdown import End, end_jobs
+from .shutdown import End, end_jobs, nowhere
 from .thread_pool import Pool
 from .turn import Turns
 from .work import Work
@@ -62,6 +62,7 @@ class Worker:
 
     def run(self) -> None:
         """Work until told to stop, or until there is nothing left to do; raise ThreadRefused if it cannot begin."""
+        nowhere()
         self.bell.listen(self.rung)
         listener = self.turns.periodic.listener = self.engine.listen(self.rung)
         self.state.worker_id = self.id.encode()

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from enum import Enum, auto
+from functools import cache
 from typing import NoReturn
 
 from ..core.clock import SECOND
@@ -98,7 +99,13 @@ def end_within(seconds: float) -> None:
     A thread of ``faulthandler`` does it, which needs no interpreter (a task may keep that to itself), and which a
     process 1 cannot ignore, as it does a signal. What it writes first must not block.
     """
-    faulthandler.dump_traceback_later(seconds, exit=True, file=os.open(os.devnull, os.O_WRONLY))
+    faulthandler.dump_traceback_later(seconds, exit=True, file=nowhere())
+
+
+@cache
+def nowhere() -> int:
+    """Return a descriptor to which anything may be written; asked for early: later there may be no free one."""
+    return os.open(os.devnull, os.O_WRONLY)
 
 
 def exit_at_once() -> NoReturn:

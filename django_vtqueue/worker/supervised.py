@@ -24,8 +24,8 @@ def main(given: dict[str, Any]) -> None:
     pipe, memory = given["descriptors"]
     for descriptor in pipe, memory:
         os.set_inheritable(descriptor, False)  # programs that tasks start have no use for them
-    for number in stop_signals():
-        handle_signal(number, lambda *_: None)  # sent to all by a terminal or a service manager: the supervisor decides
+    sys.argv[:] = given["argv"]  # settings may look there
+    leave_signals_to_the_supervisor()
     dump_threads_at(signal.SIGUSR1)
     gc.disable()  # until all is imported: a sixth of the time of a start
     os.environ.pop("NOTIFY_SOCKET", None)  # the service manager watches the supervisor
@@ -38,6 +38,12 @@ def main(given: dict[str, Any]) -> None:
 
     django.setup()
     run(given, workers, SharedState.in_memory(memory))
+
+
+def leave_signals_to_the_supervisor() -> None:
+    """Do nothing at a signal that a terminal or a service manager sends to all processes: the supervisor decides."""
+    for number in stop_signals():
+        handle_signal(number, lambda *_: None)
 
 
 def run(given: dict[str, Any], workers: list[Any], state: SharedState) -> None:
@@ -60,6 +66,7 @@ def run(given: dict[str, Any], workers: list[Any], state: SharedState) -> None:
     options["queues"] = options["queues"] and tuple(options["queues"])
     with log_lines(sys.stderr, verbosity), without_unread_records():
         import_task_modules(backend.settings.task_modules)
+        leave_signals_to_the_supervisor()  # the project may have handlers of its own, which it has set since
         worker = Worker(backend, WorkerOptions(**options), log, state)
         workers.append(worker)
         gc.freeze()  # what is there now stays: no need to look through it again and again

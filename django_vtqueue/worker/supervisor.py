@@ -35,7 +35,7 @@ from .log import WorkerLog
 from .options import WorkerOptions, scopes_of
 from .outage import Outage, retry_before
 from .shared_state import Departure
-from .shutdown import end_within
+from .shutdown import end_within, nowhere
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -81,6 +81,7 @@ class Supervisor:
 
     def run(self) -> None:
         """Keep the children running until all of them are to end, and have ended."""
+        nowhere()
         with self.engine.without_lock_waits():
             while True:
                 for child in list(self._children):

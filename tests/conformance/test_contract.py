@@ -16,7 +16,7 @@ from uuid import UUID
 
 import pytest
 from django.core.management import call_command
-from django.db import connections
+from django.db import DatabaseError, connections, transaction
 from django.db.models import F
 from django.dispatch import Signal
 from pytest_django import Settings
@@ -319,6 +319,40 @@ def test_a_delay_that_is_none_does_not_cost_the_job(backend: VTQueueBackend, tas
     result.refresh()
     assert (result.status, result.attempts) == (FAILED, 2)
     assert "a default was used" in result.errors[0].traceback
+
+
+@task
+def named(function: str, args: int, kwargs: int, job: int, backend: int) -> str:
+    return f"{function} {args + kwargs + job + backend}"
+
+
+def test_arguments_of_any_name(backend: VTQueueBackend, run: Run) -> None:
+    """Code around the call may have parameters of these names, too."""
+    result = named.enqueue(function="f", args=1, kwargs=2, job=3, backend=4)
+    run()
+    result.refresh()
+    assert result.return_value == "f 10"
+
+
+@task(max_attempts=1)
+def ask_wrongly(alias: str, caught: bool) -> str:
+    with connections[alias].cursor() as cursor:
+        try:
+            cursor.execute("SELECT no_such_column FROM vtqueue_job")
+        except DatabaseError:
+            if not caught:
+                raise
+    return "caught"
+
+
+@pytest.mark.parametrize("caught", [True, False])
+def test_an_error_of_the_database_inside_a_transaction(backend: VTQueueBackend, caught: bool) -> None:
+    """A test's transaction, say, can be used afterwards; PostgreSQL refuses all that follows an error."""
+    with transaction.atomic(using=backend.database):
+        result = ask_wrongly.enqueue(backend.database, caught)
+        run_pending()
+        result.refresh()
+        assert result.status == (SUCCESSFUL if caught else FAILED)
 
 
 def test_waiting_for_a_retry_is_ready_with_errors(backend: VTQueueBackend, time: FakeClock) -> None:

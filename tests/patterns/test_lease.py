@@ -699,6 +699,23 @@ def test_a_connection_that_is_opened_anew(
     assert waiting.acquire(blocking=False)
 
 
+def test_without_a_thread_to_renew_it_is_given_back(leases: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system may refuse one more thread: then acquire raises, and another instance can have it at once."""
+    lease, start = leases(renewing=True), threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name.startswith("lease "):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="new thread"):
+            lease.acquire()
+    assert not lease.held
+    assert leases().acquire(blocking=False)
+
+
 @pytest.mark.usefixtures("watchful")
 def test_the_file_is_exchanged(leases: Any, boot: BootClock, alias: str, empty_file: Any) -> None:
     """When a backup takes the place of the database, the lease of the old one is lost, and can be acquired there."""

@@ -1,8 +1,11 @@
 """Doorbells between processes: a ring wakes, and a refusing bell proves a death."""
 
+import errno
+import os
 import resource
 import signal
 import socket
+import stat
 import tempfile
 import threading
 import time
@@ -14,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from django_vtqueue.queue import doorbell, proof_of_death
-from django_vtqueue.queue.doorbell import Doorbell, _sender, ring
+from django_vtqueue.queue.doorbell import Doorbell, _sender, folder_of, ring
 from django_vtqueue.queue.proof_of_death import proves_death
 from tests.project import tasks
 
@@ -158,6 +161,24 @@ def test_to_ring_never_waits(database: Database, folder: Path, default_timeout: 
     for _ in range(1000):
         ring(ALIAS, str(folder))
         bell.ring()
+    bell.close()
+
+
+def test_without_a_temporary_folder_there_is_no_bell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of the file system may be read-only, in a container say: nothing depends on bells."""
+
+    def none() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", none)
+    assert folder_of(None) == Path(f"/tmp/vtqueue-{os.getuid()}")
+
+
+def test_a_folder_that_its_own_user_cannot_enter(database: Database, folder: Path) -> None:
+    """A strange umask made it so; it is mended."""
+    folder.chmod(0o600)
+    bell = Doorbell(ALIAS, folder, "own")
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     bell.close()
 
 

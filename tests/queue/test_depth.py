@@ -23,7 +23,7 @@ from django_vtqueue.engines import engine_for
 from django_vtqueue.models import DeadLetter, Job, Throughput
 from django_vtqueue.queue.max_depth import DEFAULT, LATEST, SOONEST, allowance, full_for, gate_of, retry_after
 from django_vtqueue.queue.pauses import paused
-from django_vtqueue.tasks.compat import task_finished
+from django_vtqueue.tasks.compat import task_enqueued, task_finished
 from tests.fake_clock import FakeClock
 from tests.project import tasks
 
@@ -491,6 +491,24 @@ def test_an_async_wait_ends(alias: str) -> None:
         for name in ("unique_key", "concurrency_key"):  # they, too, are for each try
             with pytest.raises(QueueFull, match=r"The publisher has waited for 0\.1 s\."):
                 run(lambda: queue.apublish_many([2], timeout=0.1, **{name: iter(["k"])}), alias)  # noqa: B023
+
+
+def test_what_a_receiver_publishes_is_no_part_of_an_async_publish(alias: str) -> None:
+    """It is full for the receiver: the job whose signal it has got is stored, and is stored once."""
+    with policies(alias, small={"max_depth": 1}):
+        queue, task = Queue("small"), tasks.thread_id.using(queue_name="large")
+        queue.publish(1)
+
+        def receive(**given: Any) -> None:
+            queue.publish(2, timeout=0.05)
+
+        task_enqueued.connect(receive)
+        try:
+            with pytest.raises(QueueFull, match="'small' is full"):
+                run(task.aenqueue, alias)
+        finally:
+            task_enqueued.disconnect(receive)
+        assert waiting(Queue("large")) == 1
 
 
 # -- what runs ----------------------------------------------------------------------------------------------------

@@ -289,3 +289,11 @@ def test_a_step_finds_its_letters_by_an_index(values: dict[str, Any], index: str
     assert f"vtqueue_letter_{index} (" in plan
     assert "died_at>" in plan
     assert "TEMP B-TREE" not in plan
+
+
+def test_a_step_removes_only_steps() -> None:
+    """Whoever may enqueue a job may not delete others by it."""
+    other = job()
+    requeueing.step.enqueue(str(other.pk), str(other.pk))
+    run_pending(queue_name="default")
+    assert Job.objects.filter(pk=other.pk).exists()

@@ -1,14 +1,18 @@
 """The words of the worker's log."""
 
+import faulthandler
 import logging
+import signal
 import sys
 
 import pytest
 
 from django_vtqueue.core import history
 from django_vtqueue.core.failures import Failure
+from django_vtqueue.core.forks import dump_threads_at
 from django_vtqueue.core.job import HeldJob
 from django_vtqueue.core.settlement import failed
+from django_vtqueue.management.output import is_terminal
 from django_vtqueue.worker.log import job_name, log_lines, words
 
 
@@ -56,3 +60,14 @@ def test_a_log_that_cannot_be_written_costs_its_lines(monkeypatch: pytest.Monkey
             logger.warning("a line")
     finally:
         logger.removeHandler(down)
+
+
+def test_threads_are_shown_whatever_stderr_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be closed, or an object by which a project logs: the worker begins all the same."""
+    for stream in (None, object()):
+        monkeypatch.setattr(sys, "stderr", stream)
+        assert not is_terminal(sys.stderr)
+        dump_threads_at(signal.SIGUSR2)
+    monkeypatch.setattr(sys, "__stderr__", None)
+    dump_threads_at(signal.SIGUSR2)
+    assert faulthandler.unregister(signal.SIGUSR2)

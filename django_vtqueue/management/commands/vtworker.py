@@ -42,6 +42,7 @@ from ...worker.supervisor import Supervisor
 from ...worker.thread_pool import ThreadRefused
 from ...worker.unread_records import without_unread_records
 from ..arguments import add_backend, at_once, option_of, positive, seconds
+from ..output import is_terminal
 from ..preconditions import backend_of, refuse_copy, refuse_errors, refuse_file
 
 logger = logging.getLogger("django_vtqueue")
@@ -121,7 +122,7 @@ class Command(BaseCommand):
             systemd.notify(systemd.READY)
             dump_threads_at(signal.SIGUSR1)
             gc.freeze()  # what is there now stays: no need to look through it again and again
-        show = options.drain and sys.stderr.isatty()
+        show = options.drain and is_terminal(sys.stderr)
         with without_unread_records(), drain_bar(worker.engine, worker.scopes, log, show=show):
             try:
                 worker.run()

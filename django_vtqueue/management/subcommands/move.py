@@ -14,7 +14,7 @@ from ...engines import engine_for
 from ...moving.channel import MoveRefused, under_way
 from ...moving.move import Move
 from ...queue.schema import mismatch
-from ..output import table
+from ..output import is_terminal, table
 
 HELP = "Moves jobs, dead letters, schedules and all else to another database, while workers and publishers go on."
 SHOWN = 20  # refusals
@@ -105,7 +105,7 @@ def progress(total: int) -> Iterator[Callable[[int], None]]:
     except ModuleNotFoundError:
         yield lambda rows: None
         return
-    with tqdm(total=total, unit="row", dynamic_ncols=True, disable=not sys.stderr.isatty()) as bar:
+    with tqdm(total=total, unit="row", dynamic_ncols=True, disable=not is_terminal(sys.stderr)) as bar:
 
         def grow(rows: int) -> None:
             """Move the bar on; what was published meanwhile makes it longer."""
