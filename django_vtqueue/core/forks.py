@@ -35,8 +35,8 @@ def restore_signal(number: int) -> None:
 def dump_threads_at(number: int) -> None:
     """Write what each thread is doing to standard error when a signal comes; not in what this process forks."""
     for stream in (sys.stderr, sys.__stderr__):  # the first may be closed, or an object that a project logs by
-        with suppress(AttributeError, OSError, ValueError):
-            faulthandler.register(number, file=cast(Any, stream).fileno(), all_threads=True)
+        with suppress(AttributeError, OSError, ValueError, RuntimeError):  # of None
+            faulthandler.register(number, file=cast(Any, stream), all_threads=True)
             _dumping.append(number)
             return
 

@@ -77,12 +77,12 @@ class Doorbell:
         try:
             if len(os.fsencode(path)) > LONGEST_PATH:
                 raise OSError(f"its path is longer than {LONGEST_PATH} bytes: {path}")
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with suppress(FileExistsError):
+                folder.mkdir(mode=0o700, parents=True)
+                folder.chmod(0o700)  # whatever the umask is
             about = folder.stat()
             if about.st_uid != os.getuid() or stat.S_IMODE(about.st_mode) & 0o077:
                 raise OSError(f"{folder} is not this user's own with mode 0700")
-            if about.st_mode & 0o700 != 0o700:
-                folder.chmod(0o700)  # the umask of whoever made it took that away
             bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
             bell.settimeout(None)  # a project may have set a default: at its end the bell would seem to be closed
             bell.bind(str(path))

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from hashlib import blake2b
 
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 
 from ..core.clock import SECOND, from_instant
 from ..core.ticks import Ticks
@@ -78,20 +78,21 @@ def write_down(engine: Engine, mine: Mapping[str, Schedule], now: int, *, starte
 
     ``started``: this worker has just been started.
     """
-    table = Schedule.objects.using(engine.alias)
-    if _to_write(engine, table, mine, now, started):
+    if _to_write(engine, mine, now, started):
         with engine.atomic():
-            for row in _to_write(engine, table.select_for_update(), mine, now, started):  # nobody pauses one meanwhile
+            # All that may be written, in one order, for all that write: nobody pauses one of them meanwhile.
+            table = Schedule.objects.using(engine.alias).select_for_update().order_by("name")
+            list(table.filter(Q(name__in=list(mine)) | _stamped_ahead(now)).values_list("name"))
+            for row in _to_write(engine, mine, now, started):
                 row.save(using=engine.alias)
     if started:
         for row in Schedule.objects.using(engine.alias).filter(name__in=list(mine), declared=False):
             logger.warning("schedule %r was made in the admin, and code declares it too: rename one of them", row.name)
 
 
-def _to_write(
-    engine: Engine, table: "QuerySet[Schedule]", mine: Mapping[str, Schedule], now: int, started: bool
-) -> list[Schedule]:
+def _to_write(engine: Engine, mine: Mapping[str, Schedule], now: int, started: bool) -> list[Schedule]:
     """Return new rows, and changed ones as they are to be."""
+    table = Schedule.objects.using(engine.alias)
     there = {row.name: row for row in table.filter(name__in=list(mine))}
     found, alive = [], None
     for name, declaration in mine.items():
@@ -122,6 +123,11 @@ def _as_declared(row: Schedule, declaration: Schedule, now: int) -> Schedule:
     return row
 
 
+def _stamped_ahead(now: int) -> Q:
+    far = from_instant(now + WRONG_CLOCK)
+    return Q(last_at__gt=far) | Q(next_at__gt=far)
+
+
 def _of_a_wrong_clock(engine: Engine, now: int) -> list[Schedule]:
     """Return the rows that a clock has written that was far ahead: they would wait for years.
 
@@ -129,7 +135,7 @@ def _of_a_wrong_clock(engine: Engine, now: int) -> list[Schedule]:
     """
     far = from_instant(now + WRONG_CLOCK)
     found = []
-    for row in Schedule.objects.using(engine.alias).filter(Q(last_at__gt=far) | Q(next_at__gt=far)):
+    for row in Schedule.objects.using(engine.alias).filter(_stamped_ahead(now)):
         with suppress(ValueError):  # its time zone is not known here
             next_at, ran = row.next_at, row.last_at is not None and row.last_at > far
             set_next(row, now)

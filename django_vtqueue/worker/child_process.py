@@ -57,11 +57,10 @@ class ChildProcess:
                 "options": asdict(options),
                 "log": [log.verbosity, log.option, log.quiet],
                 "descriptors": [theirs, memory],
-                "argv": sys.argv,
+                "argv": [str(each) for each in sys.argv],
             }
-            flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # as multiprocessing does
             path = [entry for entry in sys.path if isinstance(entry, str)]  # Python ignores others, as a pathlib.Path
-            command = [sys.executable, "-P", *flags, "-c", START, json.dumps(path), json.dumps(given)]
+            command = [sys.executable, "-P", *interpreter_flags(), "-c", START, json.dumps(path), json.dumps(given)]
             try:
                 # In the place of one that is closed there would be whatever file is opened next.
                 closed: dict[str, Any] = {name: subprocess.DEVNULL for name in STREAMS if getattr(sys, name) is None}
@@ -102,3 +101,11 @@ class ChildProcess:
             self._said_slow = True
             logger.warning(SLOW, self.process.pid, SLOW_START, self.process.pid)
         return False
+
+
+def interpreter_flags() -> list[str]:
+    """Return the options with which this interpreter was started, as multiprocessing hands them on."""
+    try:
+        return list(subprocess._args_from_interpreter_flags())  # type: ignore[attr-defined]
+    except ValueError:  # the project has changed sys.warnoptions
+        return [f"-W{option}" for option in sys.warnoptions]

@@ -15,7 +15,7 @@ from ..engines import Engine
 from ..models import WorkerProcess
 from ..queue.origin import MOVED, move_in
 from ..queue.workers import HEARTBEAT, REMEMBERED, SILENCE
-from .deaths import OtherWorkers, remove_row
+from .deaths import OtherWorkers
 from .disk_clock import DiskClock
 
 logger = logging.getLogger("django_vtqueue")
@@ -95,23 +95,21 @@ class Heartbeat:
         self.moved_in = True
         self._beat_at, self._beaten = time.monotonic() + HEARTBEAT, now
 
-    def leave(self) -> None:
-        """Take this worker's row away with what it holds, in one transaction; not if another process has it locked."""
-        rows = WorkerProcess.objects.using(self.engine.alias)
-        mine = rows.filter(pk=self.worker.pk).select_for_update(skip_locked=True)  # the release waits for nothing
-        rows.filter(pk__in=mine.values("pk"))._raw_delete(self.engine.alias)
-
-    def sign_off(self) -> None:
-        """Take this worker's row away; if the database stays locked for a second, the others will."""
-        deadline = time.monotonic() + 1
+    def sign_off(self, within: float = 1.0) -> bool:
+        """Take this worker's row away; return False if it stays locked for so many seconds: the others will do it."""
+        rows, deadline = WorkerProcess.objects.using(self.engine.alias), time.monotonic() + within
+        mine = rows.filter(pk=self.worker.pk)
         while time.monotonic() < deadline:
             try:
                 with self.engine.transaction():
-                    remove_row(self.engine, self.worker.pk)
-                return
+                    free = mine.select_for_update(skip_locked=True)  # people may have it locked for long
+                    rows.filter(pk__in=free.values("pk"))._raw_delete(self.engine.alias)
+                if not mine.exists():
+                    return True
             except Exception as error:
                 logger.debug("could not sign off: %s", error)
-                time.sleep(0.01)
+            time.sleep(0.01)
+        return False
 
     @property
     def asked_to(self) -> str:

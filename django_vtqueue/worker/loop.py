@@ -91,9 +91,8 @@ class Worker:
         self.read_mail(0)  # what has finished meanwhile
         end = end_jobs(self.turns, self.read_mail, owns_process=self.options.owns_process)
         self.left_running = end is not End.ALL
-        if end is not End.HELD:
-            self.bell.close()
         if end is End.ALL:
+            self.bell.close()
             self.heartbeat.sign_off()
         self.work.tell_supervisor()
         self.state.has_left = 1

@@ -22,6 +22,7 @@ from .turn import Turns
 
 LAST_ANNOUNCEMENTS = 5.0  # seconds for the receivers of signals when everything has ended
 GONE_WITHIN = 0.7 * HIDDEN_FOR / SECOND  # seconds after the release of jobs whose code still runs
+SIGNED_OFF_WITHIN = GONE_WITHIN / 2  # seconds for which the worker's row may be locked
 LAST_COUNTS = 1.0  # seconds for the statistics, should the database be locked
 
 
@@ -60,7 +61,7 @@ def end_jobs(turns: Turns, read_mail: Callable[[float], object], *, owns_process
 
 
 def settle_at_last(turns: Turns, read_mail: Callable[[float], object], *, release: bool) -> End:
-    """Settle what has finished; ``release`` the rest, and with it the worker's row, for it holds nothing any more.
+    """Settle what has finished; ``release`` the rest, and take the row and the doorbell away: it holds nothing more.
 
     If code of that may still run, this process ends before it is visible. A database that is locked is waited for, but
     not for longer than the leases last: then they end by themselves.
@@ -79,13 +80,12 @@ def settle_at_last(turns: Turns, read_mail: Callable[[float], object], *, releas
         lost.clear()
         lost.update(settle(turns.engine, [*(outcome.settlement for outcome in outcomes), *unfinished]))
         if unfinished:
-            turns.heartbeat.leave()
             end_within(GONE_WITHIN)  # before the commit: nothing may keep this process after it
 
     if not retry_before(deadline, turns.engine, step, turns.outage):
         return End.HELD
-    if unfinished:
-        remove(turns.heartbeat.worker.doorbell)  # before anything is written: no other worker would take it away
+    if unfinished and turns.heartbeat.sign_off(SIGNED_OFF_WITHIN):
+        remove(turns.heartbeat.worker.doorbell)  # before anything is written, which may block
     if given_back := [ending for ending in unfinished if ending.job.key not in lost]:
         work.log.released(given_back)
         work.recorder.count_endings(given_back)

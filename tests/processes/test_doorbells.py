@@ -174,11 +174,14 @@ def test_without_a_temporary_folder_there_is_no_bell(monkeypatch: pytest.MonkeyP
     assert folder_of(None) == Path(f"/tmp/vtqueue-{os.getuid()}")
 
 
-def test_a_folder_that_its_own_user_cannot_enter(database: Database, folder: Path) -> None:
-    """A strange umask made it so; it is mended."""
-    folder.chmod(0o600)
-    bell = Doorbell(ALIAS, folder, "own")
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+def test_the_folder_is_made_whatever_the_umask_is(database: Database, folder: Path) -> None:
+    """Its owner may enter it, and no one else."""
+    before = os.umask(0o177)
+    try:
+        bell = Doorbell(ALIAS, folder / "bells", "own")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((folder / "bells").stat().st_mode) == 0o700
     bell.close()
 
 
