@@ -96,27 +96,23 @@ def seconds_to_next_try(full: QueueFull, began: float) -> float:
 
 def waits_itself(act: Callable[P, T]) -> Callable[P, T]:
     """Have what a function publishes be no part of a publish that is tried again by await_room."""
-
-    @wraps(act)
-    def marked(*args: P.args, **kwargs: P.kwargs) -> T:
-        token = _waits_aside.set(False)
-        try:
-            return act(*args, **kwargs)
-        finally:
-            _waits_aside.reset(token)
-
-    return marked
+    return _with(_waits_aside, False, act)
 
 
 def from_a_job(act: Callable[P, T]) -> Callable[P, T]:
     """Have what a function publishes count as published by a job that runs; see ``exempt_workers``."""
+    return _with(_from_a_job, True, act)
+
+
+def _with(variable: ContextVar[bool], value: bool, act: Callable[P, T]) -> Callable[P, T]:
+    """Return a function during which a variable has this value."""
 
     @wraps(act)
-    def marked(*args: P.args, **kwargs: P.kwargs) -> T:
-        token = _from_a_job.set(True)
+    def during(*args: P.args, **kwargs: P.kwargs) -> T:
+        token = variable.set(value)
         try:
             return act(*args, **kwargs)
         finally:
-            _from_a_job.reset(token)
+            variable.reset(token)
 
-    return marked
+    return during

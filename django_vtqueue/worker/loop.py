@@ -27,7 +27,7 @@ from .mailbox import Mailbox, Message, Stop, Wake
 from .options import WorkerOptions, scopes_of, served
 from .renewals import RenewalThread
 from .shared_state import SharedState
-from .shutdown import End, end_jobs, nowhere
+from .shutdown import end_jobs, nowhere
 from .thread_pool import Pool
 from .turn import Turns
 from .work import Work
@@ -89,9 +89,8 @@ class Worker:
         self.state.departure = self.leaving.departure()  # a look, or a message, may have come since the last rest
         self.work.release_ahead(everything=True)
         self.read_mail(0)  # what has finished meanwhile
-        end = end_jobs(self.turns, self.read_mail, owns_process=self.options.owns_process)
-        self.left_running = end is not End.ALL
-        if end is End.ALL:
+        self.left_running = end_jobs(self.turns, self.read_mail, owns_process=self.options.owns_process)
+        if not self.left_running:
             self.bell.close()
             self.heartbeat.sign_off()
         self.work.tell_supervisor()

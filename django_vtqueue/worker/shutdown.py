@@ -6,7 +6,6 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from enum import Enum, auto
 from functools import cache
 from typing import NoReturn
 
@@ -26,21 +25,14 @@ SIGNED_OFF_WITHIN = GONE_WITHIN / 2  # seconds for which the worker's row may be
 LAST_COUNTS = 1.0  # seconds for the statistics, should the database be locked
 
 
-class End(Enum):
-    """How the jobs of a worker have ended."""
+def end_jobs(turns: Turns, read_mail: Callable[[float], object], *, owns_process: bool) -> bool:
+    """Release what still runs and end the threads; return whether code of such jobs may still run.
 
-    ALL = auto()
-    RELEASED = auto()  # code of some may still run: the process must end before they are visible again
-    HELD = auto()  # the database did not take their release; the doorbell, left behind, proves the end of the process
-
-
-def end_jobs(turns: Turns, read_mail: Callable[[float], object], *, owns_process: bool) -> End:
-    """Release what still runs and end the threads; return how that has ended.
-
-    Code may still run where it cannot be ended and the worker has the process for itself. In the process of a caller it
-    goes on, and is not released. ``read_mail``: see Worker; what has finished at the last moment is settled.
+    Code may still run where it cannot be ended and the worker has the process for itself: the process must end before
+    those jobs are visible again. In the process of a caller they go on, and are not released. ``read_mail``: see
+    Worker; what has finished at the last moment is settled.
     """
-    work, end = turns.work, End.ALL
+    work, running = turns.work, False
     if work.in_flight and owns_process:
         end_within(turns.leases.shortest_lease(0) / 2)  # they were renewed a third of a lease ago at the most
         idle = {outcome.job.key for outcome in work.outcomes}
@@ -48,23 +40,23 @@ def end_jobs(turns: Turns, read_mail: Callable[[float], object], *, owns_process
             if job.key not in idle:
                 work.pool.begin(job)  # a thread may just have taken it
         work.recorder.flush()  # now: once they are released there is little time
-        end = settle_at_last(turns, read_mail, release=True)
-        if end is End.ALL:
+        running = settle_at_last(turns, read_mail, release=True)
+        if not running:
             faulthandler.cancel_dump_traceback_later()
     elif work.outcomes:
         settle_at_last(turns, read_mail, release=False)
-    if end is End.ALL:
+    if not running:
         work.pool.stop(LAST_ANNOUNCEMENTS if owns_process or not work.in_flight else 0)
     work.log.close()
-    work.recorder.flush(LAST_COUNTS if end is End.ALL else 0)
-    return end
+    work.recorder.flush(0 if running else LAST_COUNTS)
+    return running
 
 
-def settle_at_last(turns: Turns, read_mail: Callable[[float], object], *, release: bool) -> End:
-    """Settle what has finished; ``release`` the rest, and take the row and the doorbell away: it holds nothing more.
+def settle_at_last(turns: Turns, read_mail: Callable[[float], object], *, release: bool) -> bool:
+    """Settle what has finished; ``release`` the rest, and return whether code of that may still run.
 
-    If code of that may still run, this process ends before it is visible. A database that is locked is waited for, but
-    not for longer than the leases last: then they end by themselves.
+    Then this process ends before it is visible, and the worker's row and doorbell are gone. A database that is locked
+    is waited for, but not for longer than the leases last: then they end by themselves.
     """
     work = turns.work
     outcomes: list[Outcome] = []
@@ -83,14 +75,14 @@ def settle_at_last(turns: Turns, read_mail: Callable[[float], object], *, releas
             end_within(GONE_WITHIN)  # before the commit: nothing may keep this process after it
 
     if not retry_before(deadline, turns.engine, step, turns.outage):
-        return End.HELD
+        return True  # the doorbell, left behind, proves that the process has ended
     if unfinished and turns.heartbeat.sign_off(SIGNED_OFF_WITHIN):
         remove(turns.heartbeat.worker.doorbell)  # before anything is written, which may block
     if given_back := [ending for ending in unfinished if ending.job.key not in lost]:
         work.log.released(given_back)
         work.recorder.count_endings(given_back)
     work.note_settled(outcomes, lost)
-    return End.RELEASED if unfinished else End.ALL
+    return bool(unfinished)
 
 
 def end_within(seconds: float) -> None:

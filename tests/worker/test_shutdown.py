@@ -21,7 +21,7 @@ from django_vtqueue.worker import settling_one_by_one
 from django_vtqueue.worker.log import WorkerLog
 from django_vtqueue.worker.loop import Worker
 from django_vtqueue.worker.options import WorkerOptions
-from django_vtqueue.worker.shutdown import End, end_jobs
+from django_vtqueue.worker.shutdown import end_jobs
 from tests.project import tasks
 
 
@@ -63,7 +63,7 @@ def test_only_results_are_in_hand(sqlite_file: str) -> None:
     held = Held(sqlite_file, 1)
     held.finish(*held.jobs)
     with ending(held):
-        assert end_jobs(held.worker.turns, held.worker.read_mail, owns_process=True) is End.ALL
+        assert not end_jobs(held.worker.turns, held.worker.read_mail, owns_process=True)
     assert Job.objects.using(sqlite_file).get().state == "SUCCESSFUL"
     assert held.log.ended == 1
     assert not held.worker.work.in_flight
@@ -74,7 +74,7 @@ def test_a_job_that_ends_at_the_last_moment(sqlite_file: str) -> None:
     held = Held(sqlite_file, 1)
     with ending(held):
         held.worker.mailbox.put(held.outcome(*held.jobs))
-        assert end_jobs(held.worker.turns, held.worker.read_mail, owns_process=True) is End.ALL
+        assert not end_jobs(held.worker.turns, held.worker.read_mail, owns_process=True)
     assert Job.objects.using(sqlite_file).get().state == "SUCCESSFUL"
 
 
