@@ -4,6 +4,7 @@ import signal
 import socket
 from pathlib import Path
 
+from ..waiting import wait_until
 from .conftest import Start
 from .database import Database
 from .held import begin
@@ -30,8 +31,11 @@ def test_what_every_thread_does(database: Database, start_worker: Start, tmp_pat
     """SIGUSR1 writes the stack of every thread to the log, and the worker goes on."""
     worker = start_worker()
     job_id = begin(database, tmp_path)
-    worker.signal(signal.SIGUSR1)
-    worker.wait_for("in wait_for_file")
-    worker.wait_for("worker/loop.py")  # the control loop, wherever it is
+
+    def told() -> bool:
+        worker.signal(signal.SIGUSR1)  # again at each look: threads go on while their stacks are written
+        return all(line in worker.log for line in (" in hold\n", "worker/loop.py"))  # a job, and the control loop
+
+    wait_until(told)
     (tmp_path / "go").touch()
     database.wait_for(job_id)
