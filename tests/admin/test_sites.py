@@ -80,6 +80,9 @@ def test_links_stay_on_their_site(admin_client: Client) -> None:
 def test_a_site_without_all_pages(admin_client: Client) -> None:
     """Where a site does not have the page that comes next, what was done leads to the first one of the site."""
     row = letter()
+    groups = html(admin_client, reverse("small:vtqueue_deadletter_groups"))
+    assert row.task_path in groups
+    assert "/charts/" not in groups
     address = reverse("small:vtqueue_deadletter_edit", args=[row.pk])
     form = admin_client.get(address).context["form"]
     response = admin_client.post(address, {name: form[name].value() for name in form.fields})

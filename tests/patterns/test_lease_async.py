@@ -121,6 +121,37 @@ def test_cancelled_while_it_takes_it(leases: Any, monkeypatch: pytest.MonkeyPatc
     assert leases().acquire(blocking=False)
 
 
+def test_cancelled_twice_at_the_end_of_the_block(leases: Any) -> None:
+    """It is given back, also if the thread for synchronous code has other work at that moment."""
+    lease, go_on = leases(), threading.Event()
+
+    async def hold(entered: asyncio.Event) -> None:
+        async with lease:
+            entered.set()
+            await asyncio.sleep(PATIENCE)
+
+    async def main() -> None:
+        entered = asyncio.Event()
+        holding = asyncio.ensure_future(hold(entered))
+        await asyncio.wait_for(entered.wait(), PATIENCE)
+        other_work = asyncio.ensure_future(sync_to_async(go_on.wait)(PATIENCE))
+        for _ in range(2):
+            await asyncio.sleep(0.05)
+            holding.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await holding
+        go_on.set()
+        assert await other_work
+        for _ in range(1000):
+            if not lease.held:
+                return
+            await asyncio.sleep(0.05)
+        pytest.fail("it is held")
+
+    run(main())
+    assert leases().acquire(blocking=False)
+
+
 def test_waits_through_a_lock(leases: Any, alias: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the database is locked it waits, as the ``with`` of a thread does."""
     monkeypatch.setitem(connections.settings[alias]["OPTIONS"], "timeout", 0.05)

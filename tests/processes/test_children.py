@@ -11,9 +11,10 @@ from tests.project import durable, tasks
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
-from .conftest import Start
+from .conftest import MANAGE, ROOT, Start, environment
 from .database import Database
-from .running import is_ours
+from .held import begin, executions
+from .running import Running, is_ours, python
 
 
 def lines(path: Path) -> list[str]:
@@ -100,6 +101,56 @@ def test_children_end_with_a_killed_worker(database: Database, start_worker: Sta
     worker.kill()
     wait_until(lambda: not alive(int(child)))
     assert not is_ours(worker.pid)
+
+
+# What a project may do in each of its processes, in the module of its tasks.
+OWN_HANDLERS = """
+import os, signal, sys
+from django_vtqueue import task
+
+if "supervised" in "".join(sys.orig_argv):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: os._exit(3))
+
+@task
+def started_with() -> list:
+    return [sys.argv[1:], sys.flags.optimize, sys.flags.dev_mode, sys.flags.utf8_mode]
+"""
+
+
+def test_children_are_started_as_their_supervisor(database: Database, start: Start, tmp_path: Path) -> None:
+    """They have its options and arguments, and leave signals to it, whatever handlers the project has for them."""
+    (tmp_path / "handling").mkdir()
+    (tmp_path / "handling" / "__init__.py").touch()
+    (tmp_path / "handling" / "tasks.py").write_text(OWN_HANDLERS)
+    path = f"{ROOT}{os.pathsep}{tmp_path}"
+    arguments = ["vtworker", "--no-reload", "--processes", "2"]
+    worker = start("-O", "-X", "dev", "-X", "utf8", MANAGE, *arguments, PYTHONPATH=path, VTQUEUE_TEST_APPS="handling")
+    worker.wait_ready()
+    asked = database.publish("handling.tasks.started_with")
+    database.wait_for(asked)
+    assert database.result(asked) == [arguments, 1, True, 1]
+    job_id = begin(database, tmp_path)
+    [child] = executions(tmp_path)
+    os.kill(child, signal.SIGTERM)  # a service manager, or a terminal, sends it to all of them
+    worker.signal(signal.SIGTERM)
+    (tmp_path / "go").touch()
+    assert worker.wait() == 0
+    assert (database.result(job_id), database.history(job_id)) == ("go", [])
+
+
+def test_streams_that_are_closed_stay_away_from_files(database: Database, tmp_path: Path) -> None:
+    """A worker without standard streams gives its children empty ones: what a task prints goes into no file."""
+    closing = ["sh", "-c", 'exec "$@" <&- 2>&-', "sh"]
+    command = [*closing, *python(MANAGE, "vtworker", "--no-reload", "--processes", "1")]
+    worker = Running(command, environment(database), tmp_path / "log")
+    try:
+        asked = database.enqueue(tasks.streams)
+        database.wait_for(asked)
+        assert database.result(asked) == [os.devnull, str(tmp_path / "log"), os.devnull]
+        assert worker.terminate() == 0
+    finally:
+        worker.clean_up()
 
 
 def test_children_are_recycled(database: Database, drain: Start) -> None:

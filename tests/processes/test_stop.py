@@ -103,6 +103,18 @@ def test_a_worker_without_output_stops_as_any_other(
     assert database.result(running) == "go"
 
 
+def test_a_worker_without_a_free_descriptor_gives_its_job_back(
+    database: Database, start_worker: Start, tmp_path: Path
+) -> None:
+    """At a second signal it is gone at once, as any other."""
+    worker = start_worker("--threads", "1")
+    job_id = database.enqueue(tasks.hold_without_a_free_descriptor, str(tmp_path))
+    wait_until(lambda: executions(tmp_path))
+    worker.signal(*SIGNALS)
+    assert worker.wait() == 0
+    assert_given_back(database, worker, job_id)
+
+
 def test_shutdown_timeout_gives_back_what_still_runs(database: Database, start_worker: Start, tmp_path: Path) -> None:
     """With --shutdown-timeout one signal is enough: what has not ended by then is given back."""
     worker = start_worker("--shutdown-timeout", "0.3")

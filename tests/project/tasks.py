@@ -3,6 +3,7 @@ import ctypes
 import gc
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -105,6 +106,15 @@ def hold(folder: str, name: str = "") -> str:
     with (Path(folder) / f"{name}started").open("a") as file:
         file.write(f"{os.getpid()}\n")
     return wait_for_file(Path(folder) / f"{name}go")
+
+
+@task
+def hold_without_a_free_descriptor(folder: str) -> str:
+    """Like ``hold``, in a process that cannot open anything any more."""
+    with (Path(folder) / "started").open("a") as file:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (file.fileno(), resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        file.write(f"{os.getpid()}\n")
+    return wait_for_file(Path(folder) / "go")
 
 
 @task(visibility_timeout=9, max_attempts=1)
@@ -287,6 +297,12 @@ def close_all_connections() -> None:
 def where() -> list[int]:
     """Return the process that runs this, and its parent."""
     return [os.getpid(), os.getppid()]
+
+
+@task
+def streams() -> list[str]:
+    """Return the files that are the standard streams of this process."""
+    return [os.readlink(f"/proc/self/fd/{number}") for number in range(3)]
 
 
 @task
