@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from django.apps import apps
 from django.core.management import call_command
-from django.db import connections
+from django.db import DEFAULT_DB_ALIAS, connections
 from hypothesis import settings
 from pytest_django import DjangoDbBlocker
 
@@ -187,6 +187,21 @@ def postgresql_database(migrated: dict[str, Any], django_db_blocker: DjangoDbBlo
     with django_db_blocker.unblock(), reached(migrated) as alias:
         empty_tables(alias)
         yield alias
+
+
+@pytest.fixture
+def postgresql_by_default(db: None, postgresql_database: str) -> Iterator[None]:
+    """Have the default database be an empty one of PostgreSQL, without a transaction around the test."""
+    usual, usual_settings = connections[DEFAULT_DB_ALIAS], connections.settings[DEFAULT_DB_ALIAS]
+    connections.settings[DEFAULT_DB_ALIAS] = connections.settings[postgresql_database]
+    del connections[DEFAULT_DB_ALIAS]
+    engine_for.cache_clear()
+    try:
+        yield
+    finally:
+        connections[DEFAULT_DB_ALIAS].close()
+        connections[DEFAULT_DB_ALIAS], connections.settings[DEFAULT_DB_ALIAS] = usual, usual_settings
+        engine_for.cache_clear()
 
 
 def empty_tables(alias: str) -> None:

@@ -11,7 +11,7 @@ from django.db import models
 from django.db.models.expressions import Value
 from django.db.models.fields.json import KeyTransform
 
-from ..core.encoding import NULL, decode, encode
+from ..core.encoding import ILLEGIBLE, NULL, decode, encode
 from .moments import without_texts
 
 
@@ -112,7 +112,10 @@ class Key(KeyTransform):
 
 
 class Sound(models.Func):
-    """A column of JSON, NULL where it is damaged: SQLite fails a whole query for a single text that is no JSON."""
+    """A column of JSON, NULL where it would fail the whole query.
+
+    On SQLite that is a text that is no JSON; on PostgreSQL, where each is parsed, JSON that ``jsonb`` cannot hold.
+    """
 
     def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> Any:
         column, params = compiler.compile(self.get_source_expressions()[0])
@@ -120,7 +123,7 @@ class Sound(models.Func):
 
     def as_postgresql(self, compiler: Any, connection: Any, **context: Any) -> Any:
         column, params = compiler.compile(self.get_source_expressions()[0])
-        return f"({column})::jsonb", params
+        return f"CASE WHEN {column} !~ '{ILLEGIBLE.pattern}' THEN ({column})::jsonb END", (*params, *params)
 
 
 class SoundLookup(models.Lookup):

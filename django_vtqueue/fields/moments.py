@@ -51,7 +51,9 @@ class AsDatetime(Func):
         kept = f"least(greatest({column}, {EARLIEST}), {LATEST})"
         # In two parts: an interval times a number is a float.
         seconds, rest = f"({kept} / {SECOND}) * interval '1 second'", f"({kept} %% {SECOND}) * interval '1 microsecond'"
-        return f"('1970-01-01 00:00:00+00'::timestamptz + {seconds} + {rest})", (*params, *params)
+        moment = f"'1970-01-01 00:00:00+00'::timestamptz + {seconds} + {rest}"
+        # Of NULL and a number the greater one is the number here.
+        return f"CASE WHEN {column} IS NOT NULL THEN {moment} END", (*params, *params, *params)
 
 
 class AsInstant(Func):
