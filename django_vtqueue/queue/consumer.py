@@ -1,6 +1,7 @@
 """``Queue.run``: claim, handle and settle one job after the other; a thread of its own renews the lease."""
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -8,7 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
-from django.db import close_old_connections, connections
+from django.db import connections
 
 from ..conf import Options, Policy
 from ..core import clock
@@ -19,7 +20,7 @@ from ..core.grace import RENEWED_AFTER
 from ..core.ids import new_id, new_worker_id
 from ..core.job import Scope
 from ..core.timeouts import awaited_value
-from ..engines import Engine, Listener, engine_for, new_engine
+from ..engines import Engine, engine_for, new_engine
 from ..exceptions import LeaseLost, Snooze
 from .back_pressure import from_a_job
 from .claimed_job import ClaimedJob
@@ -48,12 +49,17 @@ def consume(
     engine, gaps, policy = engine_for(database), GapWatch(), options.policy(queue_name)
     limits = Limits(options)
     clock_repair, holder = ClockRepair(engine), new_worker_id()  # not that of Queue.claim: these leases are renewed
+    in_vain = False  # whether something was due, and the claim after that took nothing: it may not be taken yet
     try:
         while not stop.is_set():
             until_done(engine, clock_repair.go_on)
             jobs = until_done(engine, partial(claim, gaps, holder))
             if not jobs:
-                gaps.note_work(until_done(engine, partial(wait_for_work, engine, queue_name, bell, limits, listener)))
+                seconds = until_done(engine, partial(seconds_to_next, engine, queue_name, limits))
+                if seconds or in_vain:
+                    look = HEARING_LOOK if listener.hears else LOOK
+                    gaps.note_work(wait_for_ring(bell, min(seconds, look) if seconds else LOOK))
+                in_vain = not seconds
             for job in jobs:
                 handle(engine, job, handler, policy, gaps)
     finally:
@@ -61,15 +67,17 @@ def consume(
         bell.close()
 
 
-def wait_for_work(engine: Engine, queue_name: str, bell: Doorbell, limits: Limits, listener: Listener) -> float:
-    """Block until a doorbell rings, the next scheduled job is due, or it is time to look again.
-
-    Return the seconds of that, at most the planned ones: the rest may be a gap.
-    """
+def seconds_to_next(engine: Engine, queue_name: str, limits: Limits) -> float:
+    """Return how many seconds from now the next job of a queue is due: 0 if one is, infinity if none waits."""
     first = limits.earliest(engine, [Scope((queue_name,), raw=True)])
-    look = HEARING_LOOK if listener.hears else LOOK
-    due_in = look if first is None else (first - engine.now()) / SECOND
-    seconds = min(due_in, look) if due_in > 0 else LOOK  # else: an expired job that may not be taken yet
+    return math.inf if first is None else max((first - engine.now()) / SECOND, 0.0)
+
+
+def wait_for_ring(bell: Doorbell, seconds: float) -> float:
+    """Wait until a doorbell rings, for so many seconds at the most; return how many of them it took.
+
+    What it took beyond them may be a gap, in which this process stood still.
+    """
     began = time.monotonic()
     bell.wait_for(seconds)
     return min(time.monotonic() - began, seconds)
@@ -82,7 +90,9 @@ def handle(
     """Call the handler with one job, and settle the job."""
     with kept_up(job, gaps) if policy.renews(job._held.copies) else working(gaps):  # until it is settled
         try:
-            close_old_connections()
+            for connection in connections.all(initialized_only=True):
+                if not connection.in_atomic_block:  # of a test, say
+                    connection.close_if_unusable_or_obsolete()
             with ForksEnd():
                 awaited_value(handler(job))
         except KeyboardInterrupt:

@@ -24,6 +24,7 @@ class NextDue:
         self.engine, self.scopes, self.limits = engine, scopes, limits
         self._next_due: int | None = None  # None: not known
         self._took_everything = False  # the last claim took all that could be taken
+        self._in_vain = False  # it was made because something seemed to be due after a claim that took everything
         self.at_once = False
         self._owes_look = False  # for leases that have ended: the last claim was made at once
         self._rung_at = 0.0  # monotonic
@@ -72,8 +73,10 @@ class NextDue:
             first = self.limits.earliest(self.engine, self.scopes)
             self._owes_look = False
             self._next_due = NO_INSTANT if first is None else first
-            if self._took_everything and self._next_due <= now:  # an ended lease, whose holder is given time
+            early = self._took_everything and self._next_due <= now
+            if early and self._in_vain:  # an ended lease, whose holder is given time
                 self._next_due = now + round(LOOK * SECOND)
+            self._in_vain = early  # at first it may have become due since the claim
         return self._next_due <= now
 
     def may_find(self, *, opened: bool) -> bool:

@@ -23,6 +23,7 @@ from django_vtqueue.fields import StoredText
 from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.queue import consumer
 from django_vtqueue.queue.dead_letters import requeue
+from django_vtqueue.queue.limits import Limits
 
 from ..conftest import claimed
 from ..fake_clock import FakeClock
@@ -166,6 +167,32 @@ def test_publish_at_is_kept(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> No
 
     queue.run(handler, stop=stop)
     assert all(seconds >= timedelta() for seconds in late)
+
+
+def test_what_becomes_due_just_after_a_claim(queue: Queue, time: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A consumer that has claimed in vain a moment ago claims again, and waits for nothing."""
+    monkeypatch.setattr(consumer, "LOOK", 3600)
+    queue.publish("x", delay=1)
+    earliest, stop = Limits.earliest, threading.Event()
+
+    def a_second_later(self: Limits, *args: Any) -> int | None:
+        time.advance(1)
+        return earliest(self, *args)
+
+    monkeypatch.setattr(Limits, "earliest", a_second_later)
+    queue.run(lambda job: stop.set(), stop=stop)
+    assert queue.claim() is None
+
+
+@pytest.mark.parametrize("database", ["sqlite_file", "postgresql_database"])
+def test_a_consumer_inside_a_transaction(request: pytest.FixtureRequest, database: str) -> None:
+    """``Queue.run`` works in that of a TestCase, whose connection it leaves open."""
+    alias = request.getfixturevalue(database)
+    queue, stop = Queue("sensors", using=alias), threading.Event()
+    with transaction.atomic(using=alias):
+        queue.publish("x")
+        queue.run(lambda job: stop.set(), stop=stop)
+        assert not Job.objects.using(alias).filter(finished_at=None).exists()
 
 
 def test_a_time_in_the_past_is_now(queue: Queue, time: FakeClock) -> None:
