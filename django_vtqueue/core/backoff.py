@@ -42,6 +42,10 @@ def long_hold_pause(waited: float, chance: float) -> float:
     return (0.5 + chance) * min(max(0.001, 0.01 * waited), 0.012)
 
 
-def trouble_pause(tries: int) -> float:
-    """Return the seconds to wait after the ``tries``-th failure in a row of the database itself: 0.1 s to 5 s."""
-    return min(ldexp(0.1, min(tries - 1, 10)), 5.0)
+def trouble_pause(tries: int, lease: float = inf) -> float:
+    """Return the seconds to wait after the ``tries``-th failure in a row of the database itself: 0.1 s to 2.5 s.
+
+    ``lease``: the seconds of the shortest lease that is held. It may have ended when the database is back; the claims
+    of others leave its holder a third of it, 5 s at the most, to renew it (grace.py): twice this pause.
+    """
+    return min(ldexp(0.1, min(tries - 1, 10)), 2.5, lease / 6)

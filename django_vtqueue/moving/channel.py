@@ -38,8 +38,10 @@ class Channel:
 
     def open(self) -> None:
         """Find the way of an earlier run, or make a new one; raise MoveRefused if there can be none."""
-        self._refuse_way_back()
-        if not self._found():
+        under_way = self._found()
+        if not under_way:  # else it goes on, whatever comes the other way: of two that wait for each other none would
+            self._refuse_way_back()
+        if under_way is None:
             self._create(self.target, INBOX)  # first: an outbox without an inbox is of another target
             if _boxes(self.source, INBOX).filter(pk=self.id).exists():
                 _boxes(self.target, INBOX).filter(pk=self.id)._raw_delete(self.target)
@@ -56,21 +58,22 @@ class Channel:
                     f"manage.py vtqueue move --from {self.target} --to {self.source}"
                 )
 
-    def _found(self) -> bool:
+    def _found(self) -> int | None:
+        """Return how many rows are under way in what an earlier run has left; None if there is nothing."""
         for job_id, rows in list(_boxes(self.source, OUTBOX).order_by("-attempts").values_list("pk", "attempts")):
             arrived = _boxes(self.target, INBOX).filter(pk=job_id).values_list("claims", flat=True).first()
             if arrived is not None:
                 self.id = job_id
                 # The source may be a backup: numbers go on behind those that have arrived.
                 _boxes(self.source, OUTBOX).filter(pk=job_id, attempts=0, claims__lt=arrived).update(claims=arrived)
-                return True
+                return int(rows)
             if rows:
                 raise MoveRefused(
                     f"A move from {self.source!r} to another database than {self.target!r} was interrupted, with "
                     f"{rows} rows under way. Let it finish first: run vtqueue move to that one again."
                 )
             _boxes(self.source, OUTBOX).filter(pk=job_id, attempts=0)._raw_delete(self.source)
-        return False
+        return None
 
     def _create(self, alias: str, name: str) -> None:
         now = engine_for(alias).now()

@@ -109,12 +109,10 @@ def without_tables(options: Options, alias: str) -> Iterator[CheckMessage]:
 
 
 def wrong_connection(options: Options, alias: str) -> Iterator[CheckMessage]:
-    """Yield an error for each setting of a PostgreSQL database with which no worker can work."""
+    """Yield an error for each setting of a database with which no worker can work."""
     connection = connections[database_of(options)]
-    if connection.vendor != "postgresql":
-        return
     named = f"TASKS[{alias!r}]: DATABASES[{connection.alias!r}]"
-    if connection.Database.__name__ != "psycopg":  # type: ignore[attr-defined]
+    if connection.vendor == "postgresql" and connection.Database.__name__ != "psycopg":  # type: ignore[attr-defined]
         yield Error(
             f"{named} is used by psycopg2, but django_vtqueue needs psycopg 3.",
             hint="python -m pip install 'django-vtqueue[postgresql]'",

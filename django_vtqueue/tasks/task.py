@@ -298,14 +298,17 @@ def find_task(path: str, task_modules: tuple[str, ...] = ()) -> Task:
             f"{path!r} is not in an installed app, so it was not imported; add the app to INSTALLED_APPS, or its "
             "module to OPTIONS['task_modules']."
         )
+    missing: ModuleNotFoundError | None = None
     try:
         import_module(name)  # another thread may be in the middle of it: then this waits for its end
     except ModuleNotFoundError as error:
-        if error.name and (name == error.name or name.startswith(f"{error.name}.")):
-            raise UnknownTask(f"{path!r}: there is no module {error.name!r} (yet).") from error
-        raise
-    if found := loaded_task(path):
+        if not error.name or not (name == error.name or name.startswith(f"{error.name}.")):
+            raise
+        missing = error
+    if found := loaded_task(path):  # if that is a class, its module was imported on the way
         return found
+    if missing:
+        raise UnknownTask(f"{path!r}: there is no module {missing.name!r} (yet).") from missing
     raise UnknownTask(f"{path!r} is not a task: {name} has no task of that name.")
 
 

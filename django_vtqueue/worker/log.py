@@ -12,6 +12,7 @@ from django.core.management.base import OutputWrapper
 from ..core import clock, states
 from ..core.clock import LAST_INSTANT
 from ..core.failures import one_line
+from ..core.humanize import local
 from ..core.job import HeldJob
 from ..core.settlement import Settlement
 from ..core.steps import GATHER, Waiting
@@ -189,7 +190,7 @@ def brief_text(line: str) -> str:
 def waiting_words(waiting: Waiting) -> str:
     """Return what a job waits for, and until when."""
     endless = waiting.until == LAST_INSTANT or waiting.kind == GATHER  # it waits again then
-    until = "" if endless else f" until {clock.from_instant(waiting.until):%Y-%m-%d %H:%M:%S}"
+    until = "" if endless else f" until {local(clock.from_instant(waiting.until)):%Y-%m-%d %H:%M:%S}"
     return f"{waiting.kind}{f' {waiting.name!r}' if waiting.name else ''}{until}"
 
 

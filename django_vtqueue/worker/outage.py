@@ -16,7 +16,7 @@ SAID_AFTER = 1.0  # seconds of a locked database before it is worth a line
 
 HELP = {
     Trouble.SCHEMA: " Run: python manage.py migrate vtqueue",
-    Trouble.DISK: " Free some space, or make the file writable.",
+    Trouble.DISK: " Free some space, or make it writable.",
     Trouble.DAMAGED: " Put a good copy in its place.",
 }
 
@@ -40,10 +40,11 @@ class Outage:
         """Return for how many seconds nothing has succeeded."""
         return time.monotonic() - self._began if self._tries else 0.0
 
-    def note_failure(self, error: BaseException, factor: float = 1.0, left: float = inf) -> None:
+    def note_failure(self, error: BaseException, factor: float = 1.0, left: float = inf, lease: float = inf) -> None:
         """Note a failure; ``retry_at`` says when to try again.
 
-        ``factor``: of the usual pause for a lock; ``left``: seconds of a lease to renew, see busy_pause.
+        ``factor``: of the usual pause for a lock; ``left``: seconds of a lease to renew, see busy_pause; ``lease``: of
+        the shortest lease that is held, see trouble_pause.
         """
         now = time.monotonic()
         if not self._tries:
@@ -57,7 +58,7 @@ class Outage:
             if now - self._began >= SAID_AFTER:
                 self._say(kind, "%s; waiting. Nothing is lost.", kind.value)
         else:
-            pause = trouble_pause(self._tries)
+            pause = min(trouble_pause(self._tries, lease), getattr(error, "passes_in", inf))
             if kind is None:
                 self._say(kind, "an error that this worker does not know; it goes on", exc_info=error)
             else:

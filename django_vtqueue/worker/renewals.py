@@ -119,7 +119,8 @@ class RenewalThread:
         except Exception as error:
             engine.disconnect()
             self._failures += 1
-            self._not_before = time.monotonic() + trouble_pause(self._failures)
+            shortest = min(job.lease_us / SECOND for job in jobs)
+            self._not_before = time.monotonic() + trouble_pause(self._failures, shortest)
             if self._failures == 1:
                 said = " ".join(str(error).split())
                 logger.warning("the control loop waits, and its leases could not be renewed meanwhile (%s)", said)

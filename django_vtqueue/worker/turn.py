@@ -155,7 +155,9 @@ class Turns:
                 return
             except Exception as again:
                 error = again
-        self.outage.note_failure(error, self.pacing.retry_factor, left=self.leases.left())
+        leases = self.leases
+        lease = leases.shortest_lease(NEVER)
+        self.outage.note_failure(error, self.pacing.retry_factor, left=leases.left(), lease=lease)
 
     # Between turns
 

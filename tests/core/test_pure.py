@@ -25,6 +25,8 @@ from pytest_django import Settings
 
 from django_vtqueue import conf
 from django_vtqueue.core import backoff, clock, encoding, failures, history, ids, settlement, states
+from django_vtqueue.core.clock import SECOND
+from django_vtqueue.core.grace import REST, REST_DIVISOR
 from django_vtqueue.core.job import HeldJob
 from django_vtqueue.exceptions import LeaseExpired, LeaseLost, PayloadTooLarge, Retry, VTQueueError
 from django_vtqueue.fields import InstantField
@@ -102,9 +104,12 @@ def test_who_will_hold_the_lock_for_long_asks_for_it_less_often(waited: float, c
 
 @given(st.integers(1, 10**6))
 def test_trouble_pause(tries: int) -> None:
-    """From 0.1 s, doubled with each failure, to 5 s."""
-    assert 0.1 <= backoff.trouble_pause(tries) <= backoff.trouble_pause(tries + 1) <= 5
-    assert [backoff.trouble_pause(number) for number in (1, 2, 3, 99)] == [0.1, 0.2, 0.4, 5]
+    """From 0.1 s, doubled with each failure, to 2.5 s, and to half of what a claim leaves to the holder of a lease."""
+    assert 0.1 <= backoff.trouble_pause(tries) <= backoff.trouble_pause(tries + 1) <= 2.5
+    assert [backoff.trouble_pause(number) for number in (1, 2, 3, 99)] == [0.1, 0.2, 0.4, 2.5]
+    for lease in (3, 15, 3600):
+        rest = min(lease / REST_DIVISOR, REST / SECOND)
+        assert backoff.trouble_pause(99, lease) <= rest / 2
 
 
 # -- JSON -------------------------------------------------------------------------------------------------------------

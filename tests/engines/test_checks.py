@@ -1,9 +1,11 @@
 """The system checks of a database of PostgreSQL."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
 from pytest_django import DjangoDbBlocker
 from pytest_django.fixtures import Settings
 
@@ -61,6 +63,9 @@ def test_a_host_that_may_be_cut_off(said: Ids, host: str, options: dict[str, int
         assert [message.id for message in check_cut_off()] == ids
 
 
-def test_connections_that_cannot_be_used(said: Ids) -> None:
+def test_connections_that_cannot_be_used(said: Ids, tmp_path: Path) -> None:
     """A project that commits by itself is refused: no worker would."""
     assert "vtqueue.E013" in said(AUTOCOMMIT=False)
+    said()  # its settings of TASKS
+    with reached({"NAME": str(tmp_path / "db.sqlite3"), "AUTOCOMMIT": False}):
+        assert [message.id for message in problems("default", settings.TASKS["default"])] == ["vtqueue.E013"]

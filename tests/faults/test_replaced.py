@@ -22,7 +22,7 @@ from ..waiting import wait_until
 from .exchange import back_up, delete, delete_and_copy, move_over, restore_in_place
 
 REPLACED = "the database was replaced; this worker goes on with the new one"
-GONE = "the database cannot be reached (its file was exchanged or deleted"
+GONE = "the database cannot be reached (its file was exchanged or deleted, or is out of reach"
 DAMAGED = "the database is damaged"
 
 

@@ -22,9 +22,14 @@ def loaded(pair: Pair) -> Channel:
     """Return the channel of a move that was cut off after its first commit."""
     channel = Channel(*pair)
     channel.open()
-    with engine_for(pair.source).atomic():
-        channel.load(Parts(*pair).take_jobs(None).tables)
+    load(channel)
     return channel
+
+
+def load(channel: Channel) -> None:
+    """Do the first commit of a batch, and no more."""
+    with engine_for(channel.source).atomic():
+        channel.load(Parts(channel.source, channel.target).take_jobs(None).tables)
 
 
 def arrive(channel: Channel) -> None:
@@ -113,6 +118,22 @@ def test_two_runs_that_have_begun_at_once(pair: Pair) -> None:
         cut_off.load(Parts(*pair).take_jobs(None).tables)
     Move(*pair).go()
     assert jobs(pair.target) == [str(row.pk)]
+
+
+def test_two_directions_that_were_both_cut_off(pair: Pair) -> None:
+    """Each goes on when it is run again: none waits for the end of the other."""
+    rows = {str(job(alias).pk) for alias in pair}
+    channels = Channel(*pair), Channel(*pair.back)
+    for channel in channels:
+        channel.open()
+    for channel in channels:
+        load(channel)
+    assert not jobs(pair.source) + jobs(pair.target)
+    Move(*pair).go()
+    Move(*pair.back).go()
+    assert {*jobs(pair.source)} == rows
+    assert Job.objects.using(pair.target).count() == 0
+    assert Job.objects.using(pair.source).count() == 2
 
 
 def test_a_source_that_is_a_backup(pair: Pair) -> None:

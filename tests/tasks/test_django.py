@@ -53,6 +53,7 @@ from django_vtqueue.tasks.compat import (
 )
 from django_vtqueue.tasks.task import find_task, options_of
 from django_vtqueue.worker.inline import run_due
+from tests import project
 from tests.pending import run_pending
 
 from ..columns import as_stored
@@ -502,6 +503,18 @@ def test_static_methods() -> None:
     run_pending()
     result.refresh()
     assert result.return_value == "receipt 7"
+
+
+def test_a_static_method_of_a_module_that_is_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker imports the module of its class; what is in no module is said to be missing."""
+    (tmp_path / "late.py").write_text(
+        "from django_vtqueue import task\nclass Shop:\n    @staticmethod\n    @task\n    def close(): ...\n"
+    )
+    monkeypatch.setattr(project, "__path__", [*project.__path__, str(tmp_path)])
+    assert find_task("tests.project.late.Shop.close").name == "close"
+    with pytest.raises(UnknownTask, match=r"there is no module 'tests\.project\.late\.Mall'"):
+        find_task("tests.project.late.Mall.close")
+    monkeypatch.delitem(sys.modules, "tests.project.late")
 
 
 @pytest.mark.django_db

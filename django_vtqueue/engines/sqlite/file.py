@@ -5,6 +5,7 @@ It is only looked at by ``stat``: to open and close it would drop the locks that
 
 import os
 import time
+from math import inf
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
@@ -27,7 +28,14 @@ class Look(NamedTuple):
 
 
 class FileExchanged(OperationalError):
-    """The file of a database is gone, or another one has been put in its place."""
+    """The file of a database is gone, or another one has been put in its place.
+
+    ``passes_in``: the seconds until that one may be opened; infinity if there is none.
+    """
+
+    def __init__(self, path: str, passes_in: float = inf) -> None:
+        super().__init__(f"its file was exchanged or deleted, or is out of reach: {path}")
+        self.passes_in = passes_in
 
 
 class File:
@@ -51,7 +59,7 @@ class File:
         log = look(self._log_path).inode
         if look(self.path).inode != self._opened or self._log not in (None, log):
             self._opened = self._seen = None
-            raise FileExchanged(f"its file was exchanged or deleted: {self.path}")
+            raise FileExchanged(self.path)
         self._log = log
 
     def read_by(self, raw: object) -> None:
@@ -71,8 +79,10 @@ class File:
             return
         if (inode, size) != self._seen:
             self._seen, self._settled_at = (inode, size), time.monotonic() + SETTLED
-        if not inode or time.monotonic() < self._settled_at:
-            raise FileExchanged(f"its file was exchanged or deleted: {self.path}")
+        if not inode:
+            raise FileExchanged(self.path)
+        if (left := self._settled_at - time.monotonic()) > 0:
+            raise FileExchanged(self.path, left)
         self._opened, self.exchanged = inode, True
         self._log_path = log_of(self.path)
 
