@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -55,9 +54,6 @@ class Filter(admin.SimpleListFilter):
 
     def label(self, name: str) -> str:
         return name
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        return queryset
 
     def criteria(self, now: int) -> dict[str, Any]:
         """Return what to look for, by the names of ListQuery."""

@@ -49,9 +49,9 @@ def engine_for(alias: str) -> Engine:
     return new_engine(alias)
 
 
-def database_now(using: str | None = None) -> int:
+def database_now() -> int:
     """Return the present instant by the clock of the queue's database; see ``database_for``."""
-    return engine_for(database_for(using)).now()
+    return engine_for(database_for()).now()
 
 
 def new_engine(alias: str, *, traced: bool = True) -> Engine:

@@ -7,7 +7,6 @@ when daylight saving ends.
 from datetime import date, datetime
 from typing import Any, TypeVar
 
-from django import forms
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import NotSupportedError, models
@@ -182,9 +181,6 @@ class InstantField(models.Field):
         """Return the moment in UTC, whole: local time without its zone is two moments when the clocks go back."""
         instant = self.get_prep_value(getattr(obj, self.attname))
         return "" if instant is None else (EPOCH + instant * MICROSECOND).isoformat()
-
-    def formfield(self, **kwargs: Any) -> forms.Field | None:
-        return super().formfield(**{"form_class": forms.DateTimeField, **kwargs})
 
 
 # Each has its name in this module, so that a query can be pickled.

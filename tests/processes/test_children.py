@@ -165,6 +165,21 @@ def test_children_are_recycled(database: Database, drain: Start) -> None:
     assert "ended with code" not in worker.log
 
 
+def test_a_child_that_has_grown_is_replaced(database: Database, start_worker: Start) -> None:
+    """--max-memory: a child that takes more leaves as one that is stopped does, and another one takes its place."""
+    worker = start_worker("--processes", "2", "--threads", "1", "--max-memory", "400")
+    grown = database.enqueue(tasks.grow, 400)
+    worker.wait_for("this worker takes more than 400 MB, and is replaced (--max-memory)")
+    database.wait_for(grown)
+    pid = database.result(grown)
+    wait_until(lambda: not alive(pid) and len(database.workers()) == 2)
+    after = [database.enqueue(tasks.where) for _ in range(4)]
+    database.wait_for(*after)
+    assert pid not in [database.result(job_id)[0] for job_id in after]
+    assert database.job(grown)["claims"] == 1
+    assert "ended with code" not in worker.log
+
+
 def test_soft_time_limit(database: Database, drain: Start, tmp_path: Path) -> None:
     """``timeout`` raises TaskTimeout inside a task, sync or async; the attempt has timed out unless it is caught."""
     computing, waiting = database.enqueue(tasks.compute_for_ever), database.enqueue(tasks.wait_for_ever)

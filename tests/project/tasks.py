@@ -300,6 +300,13 @@ def where() -> list[int]:
 
 
 @task
+def grow(megabytes: int) -> int:
+    """Keep so much memory; return the process."""
+    grow.func.kept = bytearray(os.urandom(2**20) * megabytes)
+    return os.getpid()
+
+
+@task
 def streams() -> list[str]:
     """Return the files that are the standard streams of this process."""
     return [os.readlink(f"/proc/self/fd/{number}") for number in range(3)]
