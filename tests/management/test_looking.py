@@ -124,6 +124,14 @@ def test_what_is_secret_is_shown_and_found_by_none_of_them() -> None:
         assert "swordfish" not in said
 
 
+def test_what_is_secret_in_a_payload_that_is_no_json() -> None:
+    """Where the key of a secret cannot be told from what is beside it, nothing of a payload that names one is shown."""
+    damaged = job(payload=StoredText('{"password": "swordfish", "user"'))
+    for said in (vtqueue("list"), vtqueue("show", damaged.pk), vtqueue("show", damaged.pk, "--json")):
+        assert "••••" in said
+        assert "swordfish" not in said
+
+
 def test_show() -> None:
     """All of a job, by its id or its last digits: arguments, attempts and tracebacks, why it does not run."""
     tasks.raise_it.enqueue("BaseException")

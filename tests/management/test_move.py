@@ -1,6 +1,7 @@
 """``manage.py vtqueue move``, as people call it."""
 
 import io
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,13 @@ def test_what_it_says(pair: Pair) -> None:
     assert set(Job.objects.using(pair.source).filter(queue_name="emails").values_list("pk", flat=True)) == {
         stays.pk, runs.pk,
     }  # fmt: skip
+
+
+def test_without_tqdm(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bar is an extra: without it a move is the same."""
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    job(pair.source)
+    assert move() == ["Moved 1 row from 'source' to 'target'."]
 
 
 def test_dry_run(pair: Pair) -> None:
