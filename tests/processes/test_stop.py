@@ -81,7 +81,7 @@ def test_a_worker_that_has_given_its_jobs_back_is_not_there_any_more(
     worker.signal(*SIGNALS)
     assert worker.wait() == 0
     assert_given_back(database, worker, job_id)
-    assert database.rows("SELECT worker_id FROM vtqueue_workerprocess") == []
+    assert database.rows("SELECT worker_id FROM vtqueue_workerprocess") == [], worker.log
     assert not list(Path(database.options["doorbells"]).glob("*-*"))
 
 
