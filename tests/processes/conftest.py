@@ -12,7 +12,7 @@ import pytest
 from django.db import connections
 from pytest_django import DjangoDbBlocker
 
-from ..conftest import reached
+from ..conftest import empty_tables, reached
 from ..postgresql import Server
 from .database import Database
 from .held import begin
@@ -94,7 +94,8 @@ def server_database(
     from .server_database import ServerDatabase
 
     database = ServerDatabase(server, tmp_path, doorbells)
-    with database.copied(migrated["NAME"]), django_db_blocker.unblock(), reached(database.settings("test")):
+    with database.copied(migrated["NAME"]), django_db_blocker.unblock(), reached(database.settings("test")) as alias:
+        empty_tables(alias)  # the one that is copied has what a test has left there
         yield database
 
 
