@@ -71,6 +71,7 @@ class Worker:
         with self.engine.without_lock_waits(), prepared_connections():
             try:
                 self.pool.start()
+                self.read_mail(0)  # it may have been told to stop while it began
                 while not self.leaving.done():
                     if not self.turns.outage.waiting():
                         self.turns.try_turn()

@@ -171,19 +171,20 @@ def pending(pid: int) -> int:
     return int(re.search(r"^ShdPnd:\s+(\w+)$", status, re.MULTILINE)[1], 16)  # type: ignore[index]
 
 
-@pytest.mark.parametrize("arguments", [(), ("--processes", "2")], ids=["threads", "processes"])
+@pytest.mark.parametrize("processes", [1, 2])
 def test_a_closed_terminal_is_no_second_signal(
-    database: Database, start_worker: Start, tmp_path: Path, arguments: tuple[str, ...]
+    database: Database, start_worker: Start, tmp_path: Path, processes: int
 ) -> None:
     """SIGHUP may come several times, to the children as well: what runs is finished all the same."""
     job_id = database.enqueue(tasks.hold, str(tmp_path))
-    worker = start_worker("--threads", "1", *arguments)
+    worker = start_worker("--threads", "1", "--processes", str(processes))
+    wait_until(lambda: len(database.workers()) == processes)
     child = int(wait_until(lambda: (tmp_path / "started").exists() and (tmp_path / "started").read_text()))
     for pid in [worker.pid, child] * 20:
         os.kill(pid, signal.SIGHUP)
         wait_until(lambda: not pending(pid))  # noqa: B023
     worker.wait_for("stopping: waiting for 1 job")
-    wait_until(lambda: len(database.rows("SELECT 1 FROM vtqueue_workerprocess")) == 1)  # an idle child has left
+    wait_until(lambda: len(database.workers()) == 1)  # an idle child has left
     later = database.enqueue(tasks.add, 1, 2)
     (tmp_path / "go").touch()
     assert worker.wait() == 0

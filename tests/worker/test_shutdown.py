@@ -127,3 +127,13 @@ def test_what_is_settled_alone_is_known_to_be_settled(sqlite_file: str, monkeypa
         assert [outcome.job for outcome in held.worker.work.outcomes] == held.jobs[1:]
         with held.engine.transaction():
             assert held.worker.work.settle(held.worker.work.outcomes, unheard=False) == set()
+
+
+def test_a_worker_that_is_told_to_stop_before_it_has_begun(alias: str) -> None:
+    """A child whose supervisor stops while the child still starts claims nothing."""
+    backend = VTQueueBackend("default", {"QUEUES": [], "OPTIONS": {"database": alias}})
+    backend.enqueue(tasks.add, (1, 2), {})
+    worker = Worker(backend, WorkerOptions(threads=1, owns_process=False), WorkerLog())
+    worker.stop()
+    worker.run()
+    assert Job.objects.using(alias).get().claims == 0
