@@ -381,8 +381,9 @@ def test_jobs_are_found_by_their_arguments(vendor: str) -> None:
     """Lookups go down into the arguments by keys and places, beside rows that no database could parse."""
     for value in DAMAGED if vendor == SQLITE else ():
         damaged(value)
-    for text in (NUL, "half of a pair: \udc18"):
+    for text in (NUL, "half of a pair: \udc18", "\\", "\\u0000"):
         Queue("raw").publish({"note": text})
+    job(payload=StoredText('{"note":"\\uD83D"}'))
     for number in range(3):
         ship.enqueue(
             number, to={"city": ["Köln", "Łódź", "%_'\""][number], "floor": number, "note": [None, "x", "y"][number]}

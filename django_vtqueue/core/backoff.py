@@ -46,6 +46,7 @@ def trouble_pause(tries: int, lease: float = inf) -> float:
     """Return the seconds to wait after the ``tries``-th failure in a row of the database itself: 0.1 s to 2.5 s.
 
     ``lease``: the seconds of the shortest lease that is held. It may have ended when the database is back; the claims
-    of others leave its holder a third of it, 5 s at the most, to renew it (grace.py): twice this pause.
+    of others leave its holder a third of it, 5 s at the most, to renew it (grace.py): twice this pause. So of leases
+    below 0.6 s it is less than 0.1 s, but never less than 0.02 s.
     """
-    return min(ldexp(0.1, min(tries - 1, 10)), 2.5, lease / 6)
+    return max(min(ldexp(0.1, min(tries - 1, 10)), 2.5, lease / 6), 0.02)

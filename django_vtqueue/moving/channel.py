@@ -39,7 +39,7 @@ class Channel:
     def open(self) -> None:
         """Find the way of an earlier run, or make a new one; raise MoveRefused if there can be none."""
         under_way = self._found()
-        if not under_way:  # else it goes on, whatever comes the other way: of two that wait for each other none would
+        if not under_way:  # with rows under way it goes on, also if a move back was cut off: else each awaits the other
             self._refuse_way_back()
         if under_way is None:
             self._create(self.target, INBOX)  # first: an outbox without an inbox is of another target

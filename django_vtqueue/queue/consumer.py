@@ -49,17 +49,18 @@ def consume(
     engine, gaps, policy = engine_for(database), GapWatch(), options.policy(queue_name)
     limits = Limits(options)
     clock_repair, holder = ClockRepair(engine), new_worker_id()  # not that of Queue.claim: these leases are renewed
-    in_vain = False  # whether something was due, and the claim after that took nothing: it may not be taken yet
+    in_vain = False  # whether the last claim took nothing although something was due: it may not be taken yet
     try:
         while not stop.is_set():
             until_done(engine, clock_repair.go_on)
             jobs = until_done(engine, partial(claim, gaps, holder))
+            seconds = 0.0
             if not jobs:
                 seconds = until_done(engine, partial(seconds_to_next, engine, queue_name, limits))
                 if seconds or in_vain:
                     look = HEARING_LOOK if listener.hears else LOOK
                     gaps.note_work(wait_for_ring(bell, min(seconds, look) if seconds else LOOK))
-                in_vain = not seconds
+            in_vain = not (jobs or seconds)
             for job in jobs:
                 handle(engine, job, handler, policy, gaps)
     finally:
@@ -175,7 +176,7 @@ def keep_up(job: ClaimedJob, done: threading.Event, gaps: GapWatch) -> None:
         wait(given_at + lease * RENEWED_AFTER, done, gaps, lease / 2, engine.now)
         if done.is_set():
             return
-        given_at, lost = until_done(engine, renew)
+        given_at, lost = until_done(engine, renew, lease)
         if lost:
             return
 

@@ -4,6 +4,7 @@ import logging
 import random
 import time
 from collections.abc import Callable
+from math import inf
 from typing import TypeVar
 
 from django.db import Error
@@ -16,8 +17,11 @@ T = TypeVar("T")
 logger = logging.getLogger("django_vtqueue")
 
 
-def until_done(engine: Engine, verb: Callable[[], T]) -> T:
-    """Return what ``verb`` returns; while the database is locked, full or gone, try again, and log that once."""
+def until_done(engine: Engine, verb: Callable[[], T], lease: float = inf) -> T:
+    """Return what ``verb`` returns; while the database is locked, full or gone, try again, and log that once.
+
+    ``lease``: seconds of the lease that it renews, see trouble_pause.
+    """
     tries, began = 0, time.monotonic()
     while True:
         try:
@@ -33,4 +37,4 @@ def until_done(engine: Engine, verb: Callable[[], T]) -> T:
                 time.sleep(busy_pause(time.monotonic() - began, random.random()))
             else:
                 engine.disconnect()
-                time.sleep(trouble_pause(tries))
+                time.sleep(trouble_pause(tries, lease))

@@ -305,7 +305,7 @@ def find_task(path: str, task_modules: tuple[str, ...] = ()) -> Task:
         if not error.name or not (name == error.name or name.startswith(f"{error.name}.")):
             raise
         missing = error
-    if found := loaded_task(path):  # if that is a class, its module was imported on the way
+    if found := loaded_task(path):  # ``name`` may be a class: to import it has loaded its module
         return found
     if missing:
         raise UnknownTask(f"{path!r}: there is no module {missing.name!r} (yet).") from missing

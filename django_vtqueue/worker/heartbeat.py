@@ -98,7 +98,7 @@ class Heartbeat:
     def sign_off(self, within: float = 1.0) -> bool:
         """Take this worker's row away; return False if it stays locked for so many seconds: the others will do it."""
         rows, deadline = WorkerProcess.objects.using(self.engine.alias), time.monotonic() + within
-        mine, reason = rows.filter(pk=self.worker.pk), ""
+        mine = rows.filter(pk=self.worker.pk)
         while time.monotonic() < deadline:
             try:
                 with self.engine.transaction():
@@ -106,11 +106,9 @@ class Heartbeat:
                     rows.filter(pk__in=free.values("pk"))._raw_delete(self.engine.alias)
                 if not mine.exists():
                     return True
-                reason = "it is locked"
             except Exception as error:
-                reason = str(error)
+                logger.debug("could not sign off: %s", error)
             time.sleep(0.01)
-        logger.warning("the row of this worker stays for a while (%s); other workers take it away", reason)
         return False
 
     @property

@@ -24,7 +24,7 @@ class NextDue:
         self.engine, self.scopes, self.limits = engine, scopes, limits
         self._next_due: int | None = None  # None: not known
         self._took_everything = False  # the last claim took all that could be taken
-        self._in_vain = False  # it was made because something seemed to be due after a claim that took everything
+        self._in_vain = False  # and something was due behind it: if the next claim takes nothing, it may not be taken
         self.at_once = False
         self._owes_look = False  # for leases that have ended: the last claim was made at once
         self._rung_at = 0.0  # monotonic
@@ -54,12 +54,13 @@ class NextDue:
         if self._next_due is not None:
             self._next_due = min(self._next_due, due_at)
 
-    def note_claim(self, everything: bool) -> None:
-        """Note that a claim was made, and whether it took everything that could be taken.
+    def note_claim(self, everything: bool, *, took: bool = False) -> None:
+        """Note that a claim was made, and whether it ``took`` something, and everything that could be taken.
 
         One ``at_once`` has not looked for leases that have ended.
         """
         self._took_everything = everything and not self.at_once
+        self._in_vain = self._in_vain and not took
         self._owes_look, self.at_once = self.at_once, False
         if self._took_everything:
             self._next_due = None

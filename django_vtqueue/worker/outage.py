@@ -16,7 +16,7 @@ SAID_AFTER = 1.0  # seconds of a locked database before it is worth a line
 
 HELP = {
     Trouble.SCHEMA: " Run: python manage.py migrate vtqueue",
-    Trouble.DISK: " Free some space, or make it writable.",
+    Trouble.DISK: " Free some space, or make the database writable.",
     Trouble.DAMAGED: " Put a good copy in its place.",
 }
 

@@ -139,7 +139,7 @@ class Work:
         self.prefetch.add(running)
         self.tell_supervisor()  # before a task may keep the interpreter to itself
         self.pool.run(running)
-        self.next_due.note_claim(taken.everything)
+        self.next_due.note_claim(taken.everything, took=bool(taken.rows))
 
     def run_transactional(self, may_begin: bool) -> None:
         """Have the transactional job run whose attempt was counted now; release it if it may not begin any more."""

@@ -40,6 +40,15 @@ def test_what_may_not_be_taken_yet_is_not_asked_for_again_and_again(
     assert 0 < next_due.seconds_to_sleep() <= 60
 
 
+def test_what_becomes_due_again_and_again(bench: Bench) -> None:
+    """As long as each claim takes something, the next one is made at once: there is no vain one to wait after."""
+    next_due = NextDue(bench.engine, [Scope(("q",), raw=True)])
+    bench.publish("x", now=-PAST)
+    for _ in range(3):
+        next_due.note_claim(True, took=True)
+        assert next_due.due()
+
+
 def test_a_ring_after_a_pause_is_answered_at_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker claims without a look, where a claim keeps no others waiting; one that is rung again and again looks."""
     monkeypatch.setattr("django_vtqueue.worker.next_due.QUIET_BEFORE_RING", 60)

@@ -21,7 +21,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from django.db import DatabaseError, connections, transaction
+from django.db import connections, transaction
 from django.db.backends.signals import connection_created
 from pytest_django import Settings
 
@@ -35,7 +35,7 @@ from django_vtqueue.core.ids import new_id
 from django_vtqueue.core.job import ClaimKey, HeldJob, NewJobs, Scope, StoredJob
 from django_vtqueue.core.settlement import failed, succeeded, suspended
 from django_vtqueue.core.steps import GATHER, Waiting
-from django_vtqueue.engines import Engine, Trouble, engine_for, new_engine
+from django_vtqueue.engines import Engine, engine_for, new_engine
 from django_vtqueue.engines.postgresql import connection
 from django_vtqueue.execution.transactional import NotBegun, settle_with
 from django_vtqueue.models import DeadLetter, Job, Schedule, WorkerProcess
@@ -547,13 +547,3 @@ def test_each_check_of_a_job_says_something(engine: Engine) -> None:
     with connections[engine.alias].cursor() as cursor:
         cursor.execute("SELECT conkey FROM pg_constraint WHERE contype = 'c' AND conrelid = 'vtqueue_job'::regclass")
         assert all(columns for (columns,) in cursor.fetchall())
-
-
-def test_rights_that_are_lost_are_a_trouble_that_passes(engine: Engine) -> None:
-    """A worker waits until its role may write again: what has finished meanwhile is not the fault of its row."""
-    with connections[engine.alias].cursor() as cursor:
-        cursor.execute("SET ROLE pg_read_all_data")
-    assert not engine.pauses()
-    with pytest.raises(DatabaseError, match="permission denied") as caught:
-        engine.set_rates({"a": (1, 1)})
-    assert engine.trouble(caught.value) is Trouble.DISK

@@ -172,15 +172,22 @@ def test_publish_at_is_kept(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> No
 def test_what_becomes_due_just_after_a_claim(queue: Queue, time: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """A consumer that has claimed in vain a moment ago claims again, and waits for nothing."""
     monkeypatch.setattr(consumer, "LOOK", 3600)
-    queue.publish("x", delay=1)
-    earliest, stop = Limits.earliest, threading.Event()
+    for seconds in (1, 2, 3):
+        queue.publish("x", delay=seconds)
+    earliest, stop, handled = Limits.earliest, threading.Event(), 0
 
     def a_second_later(self: Limits, *args: Any) -> int | None:
         time.advance(1)
         return earliest(self, *args)
 
+    def handle(job: ClaimedJob) -> None:
+        nonlocal handled
+        handled += 1
+        if handled == 3:
+            stop.set()
+
     monkeypatch.setattr(Limits, "earliest", a_second_later)
-    queue.run(lambda job: stop.set(), stop=stop)
+    queue.run(handle, stop=stop)
     assert queue.claim() is None
 
 

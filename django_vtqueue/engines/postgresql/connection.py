@@ -53,7 +53,6 @@ TROUBLES = {
     "53100": Trouble.DISK,
     "53": Trouble.GONE,  # no connection, no memory, or no room for a lock is free
     "25006": Trouble.DISK,  # read-only
-    "42501": Trouble.DISK,  # the role has lost its rights
     "58": Trouble.DISK,
     "42P01": Trouble.SCHEMA,
     "42703": Trouble.SCHEMA,

@@ -30,7 +30,7 @@ class Look(NamedTuple):
 class FileExchanged(OperationalError):
     """The file of a database is gone, or another one has been put in its place.
 
-    ``passes_in``: the seconds until that one may be opened; infinity if there is none.
+    ``passes_in``: the seconds until that one may be opened; infinity if that is not known.
     """
 
     def __init__(self, path: str, passes_in: float = inf) -> None:

@@ -77,6 +77,11 @@ def staying(move: Move) -> Iterator[str]:
         yield f"… and {more:,} more."
     if rows := sum(under_way(move.source).values()):
         yield f"{rows:,} rows are under way, since a move was cut off; the next one lets them arrive first."
+    if rows := sum(under_way(move.target).values()):
+        yield (
+            f"{rows:,} rows are under way from {move.target!r}, since a move from there was cut off: "
+            f"run that one again (manage.py vtqueue move --from {move.target} --to ...)."
+        )
     if left := move.parts.entries():
         yield f"{left:,} jobs and dead letters are left in {move.source!r}."
 
