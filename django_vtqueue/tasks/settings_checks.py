@@ -90,7 +90,7 @@ def wrong_database(options: Options, alias: str) -> CheckMessage | None:
     return Error(
         f"TASKS[{alias!r}]: database {database!r} is {connections[database].vendor}, but django_vtqueue "
         f"supports {', '.join(ENGINES)}.",
-        hint='"OPTIONS": {"database": "jobs"}, where DATABASES["jobs"] is a SQLite database.',
+        hint='"OPTIONS": {"database": "jobs"}, where DATABASES["jobs"] is SQLite or PostgreSQL.',
         id="vtqueue.E004",
     )
 
