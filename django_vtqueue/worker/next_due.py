@@ -24,7 +24,7 @@ class NextDue:
         self.engine, self.scopes, self.limits = engine, scopes, limits
         self._next_due: int | None = None  # None: not known
         self._took_everything = False  # the last claim took all that could be taken
-        self._in_vain = False  # and something was due behind it: if the next claim takes nothing, it may not be taken
+        self._in_vain = False  # such a claim left something that is due, and no claim since then has taken anything
         self.at_once = False
         self._owes_look = False  # for leases that have ended: the last claim was made at once
         self._rung_at = 0.0  # monotonic
