@@ -473,8 +473,10 @@ def test_a_claim_that_waited_for_the_lock_takes_what_is_first_then(queue: Queue,
     with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
         other.execute("BEGIN IMMEDIATE")
         other.execute("UPDATE vtqueue_job SET payload = '\"changed\"', priority = 7")
-        threading.Timer(0.3, lambda: other.execute("COMMIT")).start()
+        timer = threading.Timer(0.3, other.execute, ["COMMIT"])
+        timer.start()
         job = claimed(queue)
+        timer.join()  # whoever closes a connection amid its COMMIT ends the process
     assert (job.payload, job.priority) == ("changed", 7)
 
 
