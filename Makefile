@@ -10,7 +10,8 @@ unexport PYTHONDONTWRITEBYTECODE
 .SECONDARY:
 
 # Six files at a time on two cores, since most tests wait for processes; the slow ones begin (tests/conftest.py).
-SIDE_BY_SIDE = -n 6 --dist loadfile --no-loadscope-reorder
+# A test that ends its process ends the run: xdist hands the files of a replaced process out in vain, and waits for ever.
+SIDE_BY_SIDE = -n 6 --dist loadfile --no-loadscope-reorder --max-worker-restart=0
 test: .venv/.installed
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 
