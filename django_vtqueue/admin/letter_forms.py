@@ -110,7 +110,7 @@ def check_payload(value: dict[str, Any], letter: DeadLetter) -> None:
     """Raise ValidationError unless ``value`` is a call that a letter's task, if it is known here, can take."""
     try:
         options = options_for(letter.queue_name, letter._state.db)
-        task = find_task(letter.task_path, tuple(options.task_modules))
+        task = find_task(letter.task_path, options.task_modules)
     except Exception:  # the task is gone, or its module does not import: its arguments are not known
         return
     check_call(task, value["args"], value["kwargs"], display.mask(letter))

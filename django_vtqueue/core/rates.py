@@ -43,7 +43,7 @@ class RateLimit(NamedTuple):
 
     def allowed_at(self, next_at: int) -> int:
         """Return from when on a start is allowed."""
-        return next_at - self.tolerance
+        return next_at - (self.burst - 1) * self.interval
 
     def started(self, next_at: int, now: int, count: int = 1) -> int:
         """Return the state after so many starts."""

@@ -150,7 +150,7 @@ class Execution:
             handler = handler_of(job, self.policy)
             claimed = ClaimedJob(job, backend.database, backend.settings, kept_up=self.policy.renews(job.copies))
             return lambda: awaited_value(called(handler, claimed))
-        task = find_task(job.task_path, tuple(backend.settings.task_modules))
+        task = find_task(job.task_path, backend.settings.task_modules)
         self.options, self.policy = options_of(task.func), policy_of(backend.settings, job.queue_name, task.func)
         if "hard_timeout" in self.options:
             self.tell(TaskFound(job.key))

@@ -80,7 +80,7 @@ class Judge:
         next_at, interval = state or (now, rate.interval)
         earliest, moved = rate.allowed_at(next_at), row.moved_from is not None
         if granted or (earliest <= now and (moved or line is None or line[0] < now)):
-            verdict.rates[name] = rate.started(next_at, now), interval
+            verdict.rates[name] = self._known.rates[name] = rate.started(next_at, now), interval
             return None
         if interval == BEING_PUT_BACK:
             return now + SOON
@@ -99,13 +99,13 @@ class Judge:
 
         While moments are booked it is the rate of the state; else the key has the rate of this row's task from now on.
         """
-        state = verdict.rates.get(name) or verdict.mended.get(name) or self._known.rates.get(name)
+        state = self._known.rates.get(name)
         if booked or not limit.rate:
             return limit.rate_in(state), state
         if state and (state[1] != limit.rate.interval or state[0] > limit.rate.latest(now)):
             known, state = state, self._limits.state_by(limit.rate, row.task_path, state, now)
             if state != known and name not in verdict.rates:
-                verdict.mended[name] = state
+                verdict.mended[name] = self._known.rates[name] = state
         return limit.rate, state
 
     def _line(self, key: str) -> tuple[int, int] | None:

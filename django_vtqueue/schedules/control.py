@@ -40,7 +40,7 @@ def run_now(row: Schedule, database: str, task_modules: Sequence[str] = ()) -> T
 
     ``task_modules``: see find_task. Raise UnknownTask, and what ``enqueue`` raises.
     """
-    task = find_task(row.task_path, tuple(task_modules))
+    task = find_task(row.task_path, task_modules)
     backend = cast(VTQueueBackend, task.get_backend())
     if getattr(backend, "database", None) != database:
         raise InvalidTask(f"{row.task_path} is of TASKS[{task.backend!r}], which keeps no jobs in {database!r}.")

@@ -22,6 +22,6 @@ def load_task(limits: Limits, path: str) -> None:
     """Import the module of a task for its limits; what is wrong with it is told by its jobs, which fail."""
     try:
         with suppress(Exception, SystemExit):
-            find_task(path, tuple(limits.options.task_modules))
+            find_task(path, limits.options.task_modules)
     finally:
         limits.imports.note_tried(path)

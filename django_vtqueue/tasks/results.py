@@ -97,7 +97,7 @@ def missing_function(path: str) -> Callable[..., Any]:
 def task_of(job: HeldJob, alias: str, task_modules: Sequence[str]) -> Task:
     """Return the task of a row, as it was enqueued; one that is gone is a stand-in with its path."""
     try:
-        known = find_task(job.task_path, tuple(task_modules))
+        known = find_task(job.task_path, task_modules)
         func, takes_context = known.func, known.takes_context
     except Exception:  # its module may fail to import: reading a result must not
         func, takes_context = missing_function(job.task_path), False

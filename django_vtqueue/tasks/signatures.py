@@ -96,7 +96,7 @@ def _parameters(task_path: str, queue_name: str, database: str | None) -> list[P
     None if it is gone, if its module does not import, or if its function has no signature.
     """
     try:
-        task = find_task(task_path, tuple(options_for(queue_name, database).task_modules))
+        task = find_task(task_path, options_for(queue_name, database).task_modules)
         return [*call_signature(task.func, task.takes_context).parameters.values()]
     except Exception:
         return None

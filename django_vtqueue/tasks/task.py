@@ -282,8 +282,10 @@ def import_task_modules(extra: Iterable[str] = ()) -> None:
         import_module(name)
 
 
-@lru_cache(maxsize=1000)
-def find_task(path: str, task_modules: tuple[str, ...] = ()) -> Task:
+found_tasks: dict[str, Task] = {}  # by their stored paths: each claim of jobs with keys asks again
+
+
+def find_task(path: str, task_modules: Iterable[str] = ()) -> Task:
     """Return the task that a stored path names; raise UnknownTask if there is none here.
 
     A module that is not loaded is imported only if it belongs to an installed app or is listed in ``task_modules``:
@@ -314,12 +316,14 @@ def find_task(path: str, task_modules: tuple[str, ...] = ()) -> Task:
 
 def loaded_task(path: str) -> Task | None:
     """Return the task that a stored path names if its module is loaded; imports nothing, and waits for no import."""
-    parts = path.split(".")
-    for end in range(len(parts) - 1, 0, -1):
-        found: Any = sys.modules.get(".".join(parts[:end]))
-        if isinstance(found, ModuleType):
-            for name in parts[end:]:
-                found = vars(found).get(name) if isinstance(found, ModuleType | type) else None
-            found = found.__func__ if isinstance(found, staticmethod) else found
-            return found if isinstance(found, Task) else None
-    return None
+    if path in found_tasks:
+        return found_tasks[path]
+    name, _, rest = path.rpartition(".")
+    while name and not isinstance(sys.modules.get(name), ModuleType):
+        name, _, outer = name.rpartition(".")
+        rest = f"{outer}.{rest}"
+    found: Any = sys.modules.get(name)
+    for part in rest.split("."):
+        found = vars(found).get(part) if isinstance(found, (ModuleType, type)) else None
+    found = found.__func__ if isinstance(found, staticmethod) else found
+    return found_tasks.setdefault(path, found) if isinstance(found, Task) else None

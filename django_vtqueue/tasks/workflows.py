@@ -170,7 +170,7 @@ def restored(context: JobContext, found: Stored, *before: Any) -> TaskCall:
     moment: Any = parse_datetime(later) if isinstance(later, str) else None
     if isinstance(later, int):
         moment = timedelta(microseconds=later)
-    known = find_task(found["task"], tuple(modules))
+    known = find_task(found["task"], modules)
     task = known.using(**{name: found[name] for name in OPTIONS}, run_after=moment)
     return TaskCall(task, (*before, *found["args"]), dict(found["kwargs"]))
 

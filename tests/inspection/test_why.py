@@ -28,7 +28,7 @@ from django_vtqueue.queue.pauses import pause
 from django_vtqueue.queue.settling import settle
 from django_vtqueue.queue.workers import serves
 from django_vtqueue.tasks.compat import task_backends
-from django_vtqueue.tasks.task import find_task
+from django_vtqueue.tasks.task import found_tasks
 from tests import project
 from tests.fake_clock import FakeClock
 from tests.project import limited, tasks
@@ -276,7 +276,7 @@ def test_parked_where_the_task_is_not_loaded(subcommand: str, time: FakeClock, m
         Claims(engine_for("default"), task_backends["default"].limits).claim([Scope(None, False)], 5, "w", time.instant)
     monkeypatch.delattr(project, "limited")
     monkeypatch.delitem(sys.modules, limited.__name__)
-    find_task.cache_clear()
+    monkeypatch.delitem(found_tasks, f"{limited.__name__}.in_order")
     assert any(f"job …{first.id[-8:]} comes first there" in line for line in lines(subcommand, second.id))
 
 
