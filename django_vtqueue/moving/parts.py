@@ -200,7 +200,9 @@ class Parts:
 
     def to_go(self) -> int:
         """Return how many of them the target has not refused."""
-        return self.entries() - sum(" " not in name for name in self.refusals)
+        refused = {UUID(name) for name in self.refusals if " " not in name}
+        stay = present(self.all_jobs(), refused) | present(DeadLetter.objects.using(self.source).all(), refused)
+        return self.entries() - len(stay)
 
     def numbers(self) -> dict[str, int]:
         """Return how many rows there are that a move takes, sooner or later, by what people call them."""

@@ -5,8 +5,11 @@ from typing import Any
 from uuid import UUID
 
 from django.db import DataError, IntegrityError, OperationalError, connections, models
+from django.db.models.functions import Greatest
 
+from ..core import states
 from ..core.ids import SLICE
+from ..core.names import is_reserved
 from ..core.unique import STARTED
 from ..engines import engine_for
 from ..models import DeadLetter, HourlyThroughput, Job, QueueState, Rate, Requeue, Schedule, Throughput
@@ -24,10 +27,13 @@ OF_JOBS = ("Job", "DeadLetter")
 COUNTS = """ON CONFLICT (starts_at, queue_name, task_path, worker_id) DO UPDATE SET
     succeeded = excluded.succeeded, failed = excluded.failed, dead = excluded.dead, run_times = excluded.run_times,
     wait_times = excluded.wait_times, depth = excluded.depth"""
-# Of a row that is there already: counts are replaced, for their worker has written them later; of two rates, and of two
-# next ticks, the later one holds. A job or a dead letter that is there already is refused.
+# Of a row that is there already: counts are replaced, for their worker has written them later; of two rates, two next
+# ticks, and two ends of a pause, the later one holds. A job or a dead letter that is there already is refused.
 IF_THERE = {
-    "QueueState": "ON CONFLICT (queue_name) DO NOTHING",
+    "QueueState": """ON CONFLICT (queue_name) DO UPDATE SET
+    paused_at = excluded.paused_at, paused_until = excluded.paused_until, paused_by = excluded.paused_by,
+    reason = excluded.reason
+    WHERE excluded.paused_until IS NULL OR excluded.paused_until > vtqueue_queuestate.paused_until""",
     "Rate": """ON CONFLICT (key) DO UPDATE SET interval_us = excluded.interval_us, next_at =
     CASE WHEN excluded.next_at > vtqueue_rate.next_at THEN excluded.next_at ELSE vtqueue_rate.next_at END""",
     "Schedule": """ON CONFLICT (name) DO UPDATE SET
@@ -109,6 +115,7 @@ def put(tables: Tables, alias: str) -> tuple[Tables, Refusals]:
 
     With one job its whole family is refused.
     """
+    tables = not_joined(tables, alias)
     there = existing(tables, alias)
     groups = list(families(tables))
     new = [group for group in groups if there.isdisjoint(ids_of(group))]
@@ -137,15 +144,39 @@ def try_insert(group: Tables, alias: str) -> str:
         insert_all(group, alias)
     except (IntegrityError, DataError) as error:
         said = " ".join(str(error).split())
-        return "another job there has its unique key" if "unique" in said.lower() else said[:300]
+        if "unique" not in said.lower():
+            return said[:300]
+        held = [row["queue_name"] for row in group.get("Job", ()) if is_reserved(row["queue_name"])]
+        return f"an instance there holds {held[0]!r}" if held else "another job there has its unique key"
     return ""
 
 
 def put_back(tables: Tables, alias: str) -> None:
-    """Insert rows where they came from; a job whose unique key another one has taken meanwhile does without it."""
-    for group in families(tables):
+    """Insert rows where they came from; a job whose unique key another one has taken meanwhile does without it.
+
+    So does a lease or a time slot that an instance has taken meanwhile: it is left out.
+    """
+    for group in families(not_joined(tables, alias)):
         if try_insert(group, alias):
-            insert_all({name: [without_key(row) for row in rows] for name, rows in group.items()}, alias)
+            rest = {name: [without_key(row) for row in rows if not is_key(row)] for name, rows in group.items()}
+            insert_all({name: rows for name, rows in rest.items() if rows}, alias)
+
+
+def is_key(row: Row) -> bool:
+    """Return whether a row is nothing but its unique key: a lease, or a time slot."""
+    return bool(row.get("unique_key")) and is_reserved(row["queue_name"])
+
+
+def not_joined(tables: Tables, alias: str) -> Tables:
+    """Return rows without free leases and time slots that are there already; the tokens there go on from both."""
+    left = [row for row in tables.get("Job", ()) if not (is_key(row) and join(row, alias))]
+    return {name: rows for name, rows in (tables | {"Job": left}).items() if rows}
+
+
+def join(row: Row, alias: str) -> bool:
+    """Have the row of a lease or a time slot that is free there go on from this one; return False if there is none."""
+    free = Job._base_manager.using(alias).filter(state=states.READY, queue_name=row["queue_name"])
+    return bool(free.filter(unique_key=row["unique_key"]).update(claims=Greatest("claims", row["claims"])))
 
 
 def without_key(row: Row) -> Row:

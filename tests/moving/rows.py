@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from django_vtqueue import Lease
 from django_vtqueue.core import clock
 from django_vtqueue.models import DeadLetter, Job
 
@@ -24,3 +25,10 @@ def letter(alias: str, **values: Any) -> DeadLetter:
     row = DeadLetter(**{**TASK, **given, **died, **values})
     row.save(using=alias, force_insert=True)
     return row
+
+
+def held(alias: str) -> Lease:
+    """Return a lease that is held."""
+    lease = Lease("nightly", using=alias, ttl=30)
+    assert lease.acquire()
+    return lease

@@ -15,7 +15,7 @@ from django_vtqueue.moving.parts import Parts
 
 from ..conftest import reached
 from .conftest import SOURCE, Pair
-from .rows import job
+from .rows import held, job
 
 
 def loaded(pair: Pair) -> Channel:
@@ -86,6 +86,29 @@ def test_a_key_that_is_taken_on_both_sides(pair: Pair) -> None:
     job(pair.source, unique_key="a")
     channel.deliver(lambda rows: None)
     assert Job.objects.using(pair.source).get(pk=waits.pk).unique_until == "started"
+
+
+@pytest.mark.parametrize("is_held", [False, True], ids=["free", "held"])
+def test_a_lease_that_was_taken_on_both_sides_amid_a_move(pair: Pair, is_held: bool) -> None:
+    """Whose row was under way is one of these two; its token is kept unless an instance has another one just now."""
+    for _ in range(5):
+        held(pair.source).release()
+    channel = Channel(*pair)
+    channel.open()
+    with engine_for(pair.source).atomic():
+        channel.load(Parts(*pair).take_reserved(None).tables)
+    both = [held(alias) for alias in pair]
+    if not is_held:
+        both[0].release()
+    Move(*pair).go()
+    assert [lease.token for lease in both if lease.held] == [1] * (1 + is_held)
+    rows = Job.objects.using(pair.source).filter(queue_name="lease:nightly")
+    assert [(row.unique_until, row.claims) for row in rows] == [("done", 1 if is_held else 5)]
+    both[0].release()
+    both[1].release()
+    Move(*pair).go()
+    assert not Job.objects.using(pair.source).exists()
+    assert Job.objects.using(pair.target).get().claims == (1 if is_held else 5)
 
 
 def test_two_runs_at_once(pair: Pair) -> None:

@@ -12,7 +12,7 @@ from django_vtqueue.moving.parts import MOST_ROWS
 from django_vtqueue.queue import pauses
 
 from .conftest import Pair
-from .rows import HAS_ENDED, HOUR_AGO, RUNS, job, letter
+from .rows import HAS_ENDED, HOUR_AGO, RUNS, held, job, letter
 
 LATER = clock.now() + 10**12
 
@@ -88,6 +88,20 @@ def test_a_pause_goes_with_the_jobs(pair: Pair) -> None:
     Job.objects.using(pair.source).filter(pk=runs.pk).update(state="READY", worker_id="", lease_until=None)
     moved(pair)
     assert [QueueState.objects.using(alias).count() for alias in pair] == [0, 0]
+
+
+@pytest.mark.parametrize("there", [60, -60, None], ids=["sooner", "over", "later"])
+def test_of_two_pauses_the_one_that_ends_later_holds(pair: Pair, there: int | None) -> None:
+    """None of them is lost: not one without an end to one that a 429 has made there, nor to one that is over."""
+    pauses.pause("emails", using=pair.source, until=None if there else 60, reason="here")
+    QueueState.objects.using(pair.target).create(
+        queue_name="emails", paused_at=clock.now(), paused_until=there and clock.now() + there * 10**6, reason="there"
+    )
+    job(pair.source)
+    moved(pair)
+    paused = QueueState.objects.using(pair.target).get()
+    assert (paused.paused_until, paused.reason) == (None, "here" if there else "there")
+    assert not QueueState.objects.using(pair.source).exists()
 
 
 def test_a_key_that_is_taken_there(pair: Pair) -> None:
@@ -188,6 +202,21 @@ def test_leases(pair: Pair) -> None:
     assert not Job.objects.using(pair.source).exists()
     with Lease("nightly", using=pair.target, ttl=30) as second:
         assert second.token == token + 1
+
+
+def test_a_lease_of_which_both_sides_have_a_row(pair: Pair) -> None:
+    """They become one, whose tokens go on from the higher one; one that is held there stays here until it is free."""
+    for _ in range(3):
+        held(pair.source).release()
+    there = held(pair.target)
+    [reason] = moved(pair, wait=True).refusals.values()
+    assert reason == "an instance there holds 'lease:nightly'"
+    assert (there.token, there.held) == (1, True)
+    there.release()
+    assert moved(pair, wait=True).refusals == {}
+    assert not Job.objects.using(pair.source).exists()
+    with Lease("nightly", using=pair.target, ttl=30) as lease:
+        assert lease.token == 4
 
 
 def test_schedules(pair: Pair) -> None:
