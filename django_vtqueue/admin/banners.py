@@ -16,19 +16,18 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from ..conf import configured
 from ..core import clock, counts
 from ..core.failures import class_path
 from ..core.humanize import time_of
 from ..core.ids import slices
 from ..core.steps import GATHER
-from ..engines import database_of
 from ..exceptions import Cancelled
 from ..inspection.trees import lean
 from ..inspection.waiting import waits_of
 from ..models import DeadLetter, Job, QueueState
 from ..queue.pauses import sentence
 from ..queue.schema import APP
+from ..queue.workers import start_command
 from . import display
 from .links import Pages
 from .queue_rows import QueueRow
@@ -98,24 +97,13 @@ def unserved_queues(database: str, queue_names: Sequence[str], workers: Sequence
         sentences.append(_("Asked to claim nothing: %s.") % listed(idle))
     sentences.append(_("Start a worker:"))
     some = any(row.word == "alive" for row in workers)
-    return Banner("error", sentences, command(database, queue_names if some else ()))
+    return Banner("error", sentences, start_command(database, queue_names, only=some))
 
 
 def full_queues(queue_names: Sequence[str]) -> Banner:
     """Return the banner of queues that have reached their ``max_depth``."""
     text = ngettext("A queue is full: %s.", "Queues are full: %s.", len(queue_names)) % listed(queue_names)
     return Banner("warning", [text, _("What is published there is refused, or waits, until workers have made room.")])
-
-
-def command(database: str, queue_names: Sequence[str] = ()) -> str:
-    """Return what starts a worker, for some queues or (without any) for all."""
-    found = {alias: entry for alias, entry in configured().items() if database_of(entry) == database}
-    serving = [alias for alias, entry in found.items() if all(map(entry.serves, queue_names))]
-    alias = next(iter([*serving, *found]), "default")
-    words = ["python", "manage.py", "vtworker"]
-    words += ["--backend", alias] if alias != "default" else []
-    words += ["--queues", ",".join(queue_names)] if queue_names else []
-    return shlex.join(words)
 
 
 def lost(rows: Sequence[Busy]) -> Banner:

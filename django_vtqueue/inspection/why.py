@@ -15,7 +15,7 @@ from ..queue.doorbell import path_of
 from ..queue.limits import NO_LIMITS, Limits
 from ..queue.pauses import paused, sentence
 from ..queue.proof_of_death import proves_death
-from ..queue.workers import QUIET, SILENCE, STOP, live_workers, serves
+from ..queue.workers import QUIET, SILENCE, STOP, live_workers, serves, start_command
 from .state import is_overdue, state_word
 from .waiting import is_parked, waiting_sentence, waits_of
 
@@ -210,7 +210,7 @@ def takers(job: Job, now: int) -> str:
         return _("a raw payload in a queue without a handler: your own code claims it")
     alive = live_workers(database, now)
     if not alive:
-        return _("no worker is alive; start one: manage.py vtworker")
+        return _("no worker is alive; start one: %(command)s") % {"command": start_command(database, [job.queue_name])}
     serving = [worker for worker in alive if serves(worker, job.queue_name)]
     if not serving:
         values = {"queue": job.queue_name, "workers": listed(alive, queues=True)}

@@ -1,16 +1,18 @@
 """The workers that are alive: for pages and commands, and for a developer who forgot to start one."""
 
 import logging
+import shlex
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from math import inf
 from typing import TYPE_CHECKING
 
 from django.db import Error
 from django.db.models import Q
 
+from ..conf import configured
 from ..core import clock
-from ..engines import engine_for
+from ..engines import database_of, engine_for
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -64,6 +66,17 @@ def serves(worker: "WorkerProcess", queue_name: str) -> bool:
     return not worker.queues or f",{queue_name}," in f",{worker.queues},"  # a name may have commas
 
 
+def start_command(database: str, queue_names: Sequence[str] = (), *, only: bool = False) -> str:
+    """Return what starts a worker that serves some queues, or ``only`` these, of a database."""
+    found = {alias: entry for alias, entry in configured().items() if database_of(entry) == database}
+    serving = [alias for alias, entry in found.items() if all(map(entry.serves, queue_names))]
+    alias = next(iter([*serving, *found]), "default")
+    words = ["python", "manage.py", "vtworker"]
+    words += ["--backend", alias] if alias != "default" else []
+    words += ["--queues", ",".join(queue_names)] if only else []
+    return shlex.join(words)
+
+
 def hint_missing_worker(database: str, queue_name: str) -> None:
     """Say once for each queue, in development, that no worker serves it, and how to start a worker."""
     key = (database, queue_name)
@@ -75,4 +88,5 @@ def hint_missing_worker(database: str, queue_name: str) -> None:
         return
     _look_at[key] = time.monotonic() + LOOK_AGAIN if served else inf
     if not served:
-        logger.warning("no live worker serves queue %r; start one: python manage.py vtworker", queue_name)
+        command = start_command(database, [queue_name])
+        logger.warning("no live worker serves queue %r; start one: %s", queue_name, command)

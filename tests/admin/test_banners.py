@@ -1,10 +1,12 @@
 """The banners on the first page of the app in the admin: what is wrong, or was stopped on purpose."""
 
 import re
+from io import StringIO
 from typing import Any
 
 import pytest
 from django.apps import apps
+from django.core.management import call_command
 from django.db import connection
 from django.test import Client
 from django.urls import reverse
@@ -13,6 +15,7 @@ from django_vtqueue.core import clock
 from django_vtqueue.core.clock import LAST_INSTANT as LAST
 from django_vtqueue.core.clock import SECOND
 from django_vtqueue.models import DeadLetter, Job, QueueState
+from django_vtqueue.queue.workers import start_command
 
 from .rows import OVERVIEW, ago, banners, html, job, letter, part, row_of, worker
 
@@ -55,6 +58,19 @@ def test_without_any_worker(admin_client: Client, settings: Any, options: Any, s
         job("emails"), job("it's")
         said = "serves: emails, it&#x27;s. Start a worker: python manage.py vtworker"
     assert said in banners(admin_client)
+
+
+def test_a_queue_of_another_entry_of_tasks(admin_client: Client, settings: Any) -> None:
+    """The command is that of the entry which names the queue: here, in ``vtqueue status``, and in ``vtqueue why``."""
+    entry = settings.TASKS["default"]
+    settings.TASKS = {"default": {**entry, "QUEUES": ["default"]}, "second": {**entry, "QUEUES": ["emails"]}}
+    row = job("emails")
+    command = "python manage.py vtworker --backend second"
+    assert banners(admin_client).endswith(f"serves: emails. Start a worker: {command}")
+    for asked in (["status"], ["why", str(row.pk)]):
+        call_command("vtqueue", *asked, stdout=(said := StringIO()))
+        assert said.getvalue().strip().endswith(command)
+    assert start_command("default", ["emails"]) == command
 
 
 def test_a_full_queue(admin_client: Client, settings: Any) -> None:

@@ -61,7 +61,7 @@ def test_due_without_a_worker(time: FakeClock) -> None:
     """A job that nobody takes, because nobody is there: how to start somebody."""
     result = tasks.add.enqueue(1, 2)
     time.advance(240)
-    assert said(result.id) == "due for 4 min; no worker is alive; start one: manage.py vtworker"
+    assert said(result.id) == "due for 4 min; no worker is alive; start one: python manage.py vtworker"
 
 
 def test_due_in_a_queue_that_nobody_serves(time: FakeClock) -> None:
@@ -131,7 +131,10 @@ def test_held(time: FakeClock) -> None:
     held_by(row, result.id, started_at=None)
     assert said(result.id) == "claimed ahead by web1:4711, which has not begun it; lease ends in 20 s"
     time.advance(21)
-    assert said(result.id) == "the lease of web1:4711 ended 1 s ago; no worker is alive; start one: manage.py vtworker"
+    assert (
+        said(result.id)
+        == "the lease of web1:4711 ended 1 s ago; no worker is alive; start one: python manage.py vtworker"
+    )
 
 
 def test_scheduled_and_retrying(time: FakeClock) -> None:

@@ -14,7 +14,7 @@ from ...inspection import overview
 from ...inspection.overview import Held
 from ...models import WorkerProcess
 from ...queue import pauses
-from ...queue.workers import QUIET, live_workers
+from ...queue.workers import QUIET, live_workers, start_command
 from ..output import add_json, ago, as_json, iso, table
 
 HELP = "Shows how the queues stand, which workers are there, and what they run."
@@ -47,7 +47,8 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
         rows = [worker_row(each, now) for each in found["workers"]]
         yield from table([("worker", "queues", "slots", "running", "heard of", ""), *rows])
     else:
-        yield "No worker is there. Start one: python manage.py vtworker"
+        due = [row["queue"] for row in found["queues"] if row["due"]]
+        yield f"No worker is there. Start one: {start_command(database, due or sorted(backend.queues))}"
     if found["running"]:
         yield ""
         yield from table([("job", "id", "queue", "worker", "for", "progress"), *map(running_row, found["running"])])
