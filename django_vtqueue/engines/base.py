@@ -115,16 +115,13 @@ class Engine(Portable, RowLocks, Overflow, Limiting, DurableSteps, ClockStamps, 
         RuntimeError inside a transaction of the caller's, except that of a TestCase.
         """
 
-    def without_lock_waits(self) -> AbstractContextManager[None]:
+    def without_lock_waits(self, *, pooled: bool = True) -> AbstractContextManager[None]:
         """For a control loop: during the block no statement of this thread waits for a lock; it raises at once.
 
-        The connection is closed at both ends of the block; one that is opened again inside waits for no lock either,
-        and is none of Django's pool.
+        The connection is closed at both ends of the block; one that is opened again inside waits for no lock either.
+        ``pooled``: it may be one of Django's pool.
         """
         return nullcontext()
-
-    def renew_pool(self) -> None:
-        """After an outage: have Django's pool connect anew now, not when it next tries, which may be minutes later."""
 
     def lock_timeout(self, seconds: float) -> AbstractContextManager[None]:
         """Wait for the right to write for ``seconds`` at the most in the block; for less where the settings say so."""

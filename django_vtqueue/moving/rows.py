@@ -9,10 +9,10 @@ from django.db.models.functions import Greatest
 
 from ..core import states
 from ..core.ids import SLICE
-from ..core.names import is_reserved
+from ..core.names import LEASE, is_reserved
 from ..core.unique import STARTED
 from ..engines import engine_for
-from ..models import DeadLetter, HourlyThroughput, Job, QueueState, Rate, Requeue, Schedule, Throughput
+from ..models import HAS_KEY, DeadLetter, HourlyThroughput, Job, QueueState, Rate, Requeue, Schedule, Throughput
 
 Row = dict[str, Any]  # a value for each column
 Tables = dict[str, list[Row]]  # rows for each model
@@ -147,7 +147,7 @@ def try_insert(group: Tables, alias: str) -> str:
         if "unique" not in said.lower():
             return said[:300]
         held = [row["queue_name"] for row in group.get("Job", ()) if is_reserved(row["queue_name"])]
-        return f"an instance there holds {held[0]!r}" if held else "another job there has its unique key"
+        return f"an instance there has {held[0]!r}" if held else "another job there has its unique key"
     return ""
 
 
@@ -168,14 +168,16 @@ def is_key(row: Row) -> bool:
 
 
 def not_joined(tables: Tables, alias: str) -> Tables:
-    """Return rows without free leases and time slots that are there already; the tokens there go on from both."""
+    """Return rows without the leases that are free there; the tokens there go on from both."""
     left = [row for row in tables.get("Job", ()) if not (is_key(row) and join(row, alias))]
     return {name: rows for name, rows in (tables | {"Job": left}).items() if rows}
 
 
 def join(row: Row, alias: str) -> bool:
-    """Have the row of a lease or a time slot that is free there go on from this one; return False if there is none."""
-    free = Job._base_manager.using(alias).filter(state=states.READY, queue_name=row["queue_name"])
+    """Have the row of a lease that is free there go on from this one; return False if there is none."""
+    if not row["queue_name"].startswith(LEASE):  # of time slots those that are there already are the ones in use
+        return False
+    free = Job._base_manager.using(alias).filter(HAS_KEY, state=states.READY, queue_name=row["queue_name"])
     return bool(free.filter(unique_key=row["unique_key"]).update(claims=Greatest("claims", row["claims"])))
 
 

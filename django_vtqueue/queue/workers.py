@@ -69,8 +69,7 @@ def serves(worker: "WorkerProcess", queue_name: str) -> bool:
 def start_command(database: str, queue_names: Sequence[str] = (), *, only: bool = False) -> str:
     """Return what starts a worker that serves some queues, or ``only`` these, of a database."""
     found = {alias: entry for alias, entry in configured().items() if database_of(entry) == database}
-    serving = [alias for alias, entry in found.items() if all(map(entry.serves, queue_names))]
-    alias = next(iter([*serving, *found]), "default")
+    alias = max(found, key=lambda alias: sum(map(found[alias].serves, queue_names)), default="default")
     words = ["python", "manage.py", "vtworker"]
     words += ["--backend", alias] if alias != "default" else []
     words += ["--queues", ",".join(queue_names)] if only else []
@@ -84,9 +83,9 @@ def hint_missing_worker(database: str, queue_name: str) -> None:
         return
     try:
         served = any(serves(worker, queue_name) for worker in live_workers(database, engine_for(database).now()))
-    except Error:
+        command = start_command(database, [queue_name])
+    except (Error, ImportError, ValueError):  # of another entry of TASKS: the job is stored
         return
     _look_at[key] = time.monotonic() + LOOK_AGAIN if served else inf
     if not served:
-        command = start_command(database, [queue_name])
         logger.warning("no live worker serves queue %r; start one: %s", queue_name, command)

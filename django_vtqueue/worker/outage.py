@@ -12,7 +12,6 @@ from ..engines import Engine, Trouble
 
 logger = logging.getLogger("django_vtqueue")
 
-POOL_WAITS = 10.0  # seconds of an outage after which a pool waits for as long between two tries
 SAID_AFTER = 1.0  # seconds of a locked database before it is worth a line
 
 HELP = {
@@ -71,9 +70,7 @@ class Outage:
         clear_frames(error.__traceback__)
 
     def note_success(self) -> None:
-        """Note a success; after a long outage a pool of connections would go on waiting for its next try."""
-        if self.gone and self.seconds() > POOL_WAITS:
-            self.engine.renew_pool()
+        """Note a success."""
         self.retry_at, self.gone = 0.0, False
         self._tries = 0
         self._logged.clear()

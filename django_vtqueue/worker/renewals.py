@@ -54,7 +54,7 @@ class Renewals:
         """
         engine = new_engine(self.alias, traced=False)
         turns = count()
-        with suppress(Exception), engine.without_lock_waits():  # the next renewal begins anew
+        with suppress(Exception), engine.without_lock_waits(pooled=False):  # the next renewal begins anew
             while (locked := self._locked) and not self._stopped.is_set():
                 shortest = min(job.lease_us for job in locked) / SECOND
                 try:
@@ -92,7 +92,7 @@ class RenewalThread:
 
     def _run(self) -> None:
         engine = new_engine(self.alias, traced=False)
-        with engine.without_lock_waits():
+        with engine.without_lock_waits(pooled=False):
             while not self._stopped.wait(LOOK):
                 if not self.late():
                     self._failures = 0

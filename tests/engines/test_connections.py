@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,13 +10,11 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
-from django.db import OperationalError, connections
+from django.db import connections
 from pytest_django import DjangoDbBlocker
 
 from django_vtqueue import throughput
-from django_vtqueue.engines import new_engine
 from django_vtqueue.models import Job
-from django_vtqueue.worker.outage import POOL_WAITS, Outage
 from tests.conftest import reached
 from tests.waiting import wait_until
 
@@ -88,32 +85,3 @@ def test_two_workers_and_a_kill(
         assert 0 < sum(flow.succeeded) <= JOBS
         assert project.most_at_once() == 2
         assert "Traceback" not in killed.log + other.log
-
-
-@pytest.fixture
-def pooled(migrated: dict[str, Any], django_db_blocker: DjangoDbBlocker) -> Iterator[str]:
-    """Return the alias of a database that is reached by a pool."""
-    require_pool()
-    options = {**migrated["OPTIONS"], "pool": {"min_size": 1, "max_size": 1}}
-    with django_db_blocker.unblock(), reached({**migrated, "OPTIONS": options}, "ours") as alias:
-        Job.objects.using(alias).exists()  # it opens the pool
-        connections[alias].close()
-        yield alias
-        connections[alias].close_pool()  # type: ignore[attr-defined]
-
-
-def test_a_control_loop_takes_no_connection_of_the_pool(pooled: str) -> None:
-    """It has one of its own: one that waits for tasks to give theirs back would renew nothing."""
-    with connections[pooled].pool.connection(), new_engine(pooled).without_lock_waits():
-        Job.objects.using(pooled).exists()
-
-
-@pytest.mark.parametrize("seconds", [POOL_WAITS - 1, POOL_WAITS + 1])
-def test_after_a_long_outage_the_pool_connects_anew(pooled: str, seconds: float) -> None:
-    """It would wait for as long as the outage lasted; after a short one those that wait for it are let wait."""
-    outage, pool = Outage(new_engine(pooled)), connections[pooled].pool
-    outage.note_failure(OperationalError("the server is gone"))
-    outage._began -= seconds
-    outage.note_success()
-    assert pool.closed == (seconds > POOL_WAITS)
-    Job.objects.using(pooled).exists()

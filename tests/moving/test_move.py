@@ -210,7 +210,7 @@ def test_a_lease_of_which_both_sides_have_a_row(pair: Pair) -> None:
         held(pair.source).release()
     there = held(pair.target)
     [reason] = moved(pair, wait=True).refusals.values()
-    assert reason == "an instance there holds 'lease:nightly'"
+    assert reason == "an instance there has 'lease:nightly'"
     assert (there.token, there.held) == (1, True)
     there.release()
     assert moved(pair, wait=True).refusals == {}

@@ -1255,6 +1255,8 @@ def test_hint_to_start_a_worker(settings: Settings, hints: Callable[[], list[str
     assert hints() == ["no live worker serves queue 'default'; start one: python manage.py vtworker"]
     add.using(queue_name="mail").enqueue(1, 2)
     assert len(hints()) == 2
+    settings.TASKS = {**settings.TASKS, "broken": {"BACKEND": "nowhere.Backend"}}
+    add.using(queue_name="other").enqueue(1, 2)  # it is stored, whatever the hint cannot find out
 
 
 @pytest.mark.django_db

@@ -205,21 +205,19 @@ class PostgreSQLConnection:
             return write()
 
     @contextmanager
-    def without_lock_waits(self) -> Iterator[None]:
+    def without_lock_waits(self, *, pooled: bool = True) -> Iterator[None]:
         """See Engine; here it is a connection that is cut off for which nothing waits for long."""
         connection = self.connection
         usual = connection.settings_dict
         connection.close()
-        connection.settings_dict = {**usual, "OPTIONS": {**WHEN_CUT_OFF, **usual["OPTIONS"], "pool": None}}
+        outside = {} if pooled else {"pool": None}
+        connection.settings_dict = {**usual, "OPTIONS": {**WHEN_CUT_OFF, **usual["OPTIONS"], **outside}}
         try:
             yield
         finally:
             with suppress(Exception):  # it is broken
                 connection.close()
             connection.settings_dict = usual
-
-    def renew_pool(self) -> None:
-        connections.create_connection(self.alias).close_pool()  # type: ignore[attr-defined]
 
     @contextmanager
     def transaction_if(self, look: Callable[[float], T]) -> Iterator[T]:

@@ -116,7 +116,7 @@ class SQLiteConnection:
         return task_transaction(self.connection, seconds, first)
 
     @contextmanager
-    def without_lock_waits(self) -> Iterator[None]:
+    def without_lock_waits(self, *, pooled: bool = True) -> Iterator[None]:
         mine = self.connection
 
         def opened(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:

@@ -139,13 +139,7 @@ WHERE rowid IN (
 )"""
 
 # One statement for all: a step takes longer in Python than in SQLite, also where it finds nothing to do (measured).
-# Mostly no moment is booked at all: then no key is looked up there.
-LOOK_UP = f"""
-SELECT json_array(
-    ({HELD_OF_QUEUES}), ({HELD_OF_KEYS}), ({FIRST_OF_KEYS}), ({RATES}),
-    CASE WHEN EXISTS (SELECT 1 FROM vtqueue_job AS job INDEXED BY vtqueue_job_booked WHERE {IS_BOOKED})
-        THEN ({LAST_BOOKED}) ELSE json('{{}}') END
-)"""
+LOOK_UP = f"SELECT json_array(({HELD_OF_QUEUES}), ({HELD_OF_KEYS}), ({FIRST_OF_KEYS}), ({RATES}), ({LAST_BOOKED}))"
 WITHOUT_ORDER = LOOK_UP.replace(FIRST_OF_KEYS, "json('{}')")
 
 
@@ -173,7 +167,8 @@ class SQLiteLimits(SQLiteConnection):
     def unpark(self, keys: Mapping[str, int]) -> int:
         if not (parked := [key for (key,) in self._rows(WITH_PARKED, {"keys": json.dumps([*keys])})]):
             return 0
-        back, more = self._run(UNPARK_ONE, {"keys": json.dumps(parked)}), [key for key in parked if keys[key] > 1]
+        back = self._run(UNPARK_ONE, {"keys": json.dumps(parked)})
+        more = [key for key, limit in keys.items() if limit > 1]
         for key, name in self._list(PARKED_IN, {"keys": json.dumps(more)}) if more else ():
             back += self._run(UNPARK, {"key": key, "name": name, "limit": keys[key] - 1})
         return back
