@@ -49,6 +49,8 @@ class Recorded:
             assert [publisher.wait() for publisher in publishers] == [0, 0], [it.log for it in publishers]
             wait_until(lambda: any(folder.iterdir()))  # the worker is at its jobs
             assert worker.terminate() == 0
+            checkpoint = f"import sqlite3; sqlite3.connect({str(self._path)!r}).execute('PRAGMA wal_checkpoint')"
+            assert start("-c", checkpoint, **variables).wait() == 0  # of those amid writes it may be that none ended
             self.check_that_nothing_is_missing()
 
     def check_that_nothing_is_missing(self) -> None:
