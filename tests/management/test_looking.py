@@ -2,8 +2,9 @@
 
 import io
 import json
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -145,6 +146,20 @@ def test_show() -> None:
     assert said.rstrip().endswith("BaseException: bare")
     with pytest.raises(CommandError, match="There is no job 12345678"):
         vtqueue("show", "12345678")
+
+
+@pytest.mark.parametrize("zone", ["Asia/Kathmandu", "UTC"])
+def test_the_times_of_a_job(settings: Any, zone: str) -> None:
+    """People read all of them in the time zone of the project; programs read UTC."""
+    settings.TIME_ZONE = zone
+    tasks.raise_it.enqueue("BaseException")
+    run_pending()
+    letter = DeadLetter.objects.get()
+    said, died = vtqueue("show", str(letter.pk)), letter.died_at
+    here = died.astimezone(ZoneInfo(zone))
+    assert f"died_at {here:%Y-%m-%d %H:%M:%S}".split() in map(str.split, said.splitlines())
+    assert "+00:00" not in said
+    assert datetime.fromisoformat(read("show", str(letter.pk))["died_at"]) == died
 
 
 def test_show_a_result() -> None:

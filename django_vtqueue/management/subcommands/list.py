@@ -26,6 +26,7 @@ from ..output import add_json, ago, arguments, as_json, in_one_line, iso, table
 
 HELP = "Lists jobs, the newest first (those that wait: in the order in which they are claimed), or dead letters."
 LOOKED_AT = 100_000  # rows
+MOMENTS = ("enqueued_at", "started_at", "due_at", "start_by", "finished_at", "died_at")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -121,7 +122,6 @@ def line(entry: Job | DeadLetter, now: int) -> list[str]:
 def described(entry: Job | DeadLetter, now: int) -> dict[str, Any]:
     """Return what a program reads of an entry."""
     job = entry if isinstance(entry, Job) else None
-    moments = ("enqueued_at", "started_at", "due_at", "start_by", "finished_at", "died_at")
     return {
         "id": str(entry.pk),
         "state": state_word(entry, now),
@@ -131,7 +131,7 @@ def described(entry: Job | DeadLetter, now: int) -> dict[str, Any]:
         "attempts": entry.attempts,
         "max_attempts": entry.max_attempts,
         "worker": entry.worker_id,
-        **{name: when(moment) for name in moments if (moment := getattr(entry, name, None))},
+        **{name: when(moment) for name in MOMENTS if (moment := getattr(entry, name, None))},
         **({"waits_for": waits} if job and (waits := waiting_sentence(job, now)) else {}),
         **({"unique_key": entry.unique_key, "unique_until": entry.unique_until} if entry.unique_key else {}),
         **{name: key for name in ("concurrency_key", "rate_key") if (key := getattr(entry, name))},

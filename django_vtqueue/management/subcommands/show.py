@@ -23,7 +23,7 @@ from ...tasks.limits import limits_for
 from ...tasks.signatures import mask_of
 from ..arguments import entry_of
 from ..output import add_json, as_json, in_json, iso
-from .list import described
+from .list import MOMENTS, described
 
 LONGEST = 100  # characters of the result of a step
 CHILDREN = 100  # of a step that are shown
@@ -52,6 +52,7 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     if options["json"]:
         yield as_json(known | {"steps": made, "events": events, "history": [exported(attempt) for attempt in attempts]})
         return
+    known |= {name: whole(local(getattr(entry, name))) for name in MOMENTS if known.get(name)}
     width = max(map(len, known))
     for name, value in known.items():
         if value not in ("", None):
