@@ -164,6 +164,7 @@ def test_a_locked_database(unharmed: Database, bench: Bench) -> None:
 def test_a_live_site(database: Database, bench: Bench, start_worker: Start) -> None:
     """It warns of live workers; meanwhile they run jobs, and a writer that does not wait finds the lock free often."""
     worker = start_worker()
+    wait_until(database.workers)
     running = bench()
     wait_until(lambda: measuring(database) or running.ended())
     job_id = database.enqueue(tasks.add, 1, 2)
