@@ -76,24 +76,7 @@ __all__ = [
     "wait_for_result",
 ]
 
-_HOMES = {
-    "exceptions": (
-        "Cancelled",
-        "DuplicateJob",
-        "DurableMismatch",
-        "GiveUp",
-        "LeaseLost",
-        "NoFreeSlot",
-        "PayloadTooLarge",
-        "QueueFull",
-        "Retry",
-        "Snooze",
-        "StepError",
-        "StepsTooLarge",
-        "UnknownTask",
-        "VTQueueError",
-        "WorkflowFailed",
-    ),
+_HOMES = {  # the others are exceptions
     "engines.sqlite.lock": ("StaleTransaction",),
     "patterns.lease": ("Lease",),
     "patterns.slot_cycle": ("SlotCycle",),
@@ -113,11 +96,11 @@ if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
         """Import a public name when it is first used: this package is imported before the apps are ready."""
-        for module, names in _HOMES.items():
-            if name in names:
-                value = globals()[name] = getattr(import_module(f".{module}", __name__), name)
-                return value
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        home = next((module for module, names in _HOMES.items() if name in names), "exceptions")
+        value = globals()[name] = getattr(import_module(f".{home}", __name__), name)
+        return value
 
     def __dir__() -> list[str]:
         return [*globals(), *__all__]

@@ -58,11 +58,13 @@ OPTIONAL = "django.db.backends.postgresql.base"  # where psycopg is installed
 # app before they fork do so too.
 PACKAGE = "django_vtqueue"
 OF_PACKAGE = (
+    "core.signal_safe_queue",
+    "execution.outcomes",
+    "execution.time_limits",
     "inspection.distinct",
     "migrations.0001_initial",
     "patterns.slot_cycle",
     "queue.queue",
-    "worker.mailbox",
     "worker.options",
     "worker.prefetch",
     "worker.supervised",

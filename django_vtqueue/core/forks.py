@@ -10,8 +10,8 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, cast
 
@@ -30,6 +30,19 @@ def handle_signal(number: int, handler: Callable[[int, Any], object]) -> None:
 def restore_signal(number: int) -> None:
     """Give a signal the handler back that it had before handle_signal."""
     signal.signal(number, _before.pop(number))
+
+
+@contextmanager
+def handling_signals(given: Iterable[int], handler: Callable[[int, Any], object]) -> Iterator[None]:
+    """Handle signals during the block; in another thread than the main one nothing can."""
+    numbers = list(given) if threading.current_thread() is threading.main_thread() else []
+    for number in numbers:
+        handle_signal(number, handler)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            restore_signal(number)
 
 
 def dump_threads_at(number: int) -> None:

@@ -5,7 +5,10 @@ import re
 import socket
 import time
 from collections.abc import Iterator, Sequence
+from typing import TypeVar
 from uuid import UUID
+
+T = TypeVar("T")
 
 SHORTEST = 8  # digits by which people name an id, the last ones: the log has as many
 SLICE = 500  # ids for which the write lock is held for some 50 ms at the most
@@ -55,7 +58,7 @@ def parse_id(value: object) -> UUID | None:
         return None
 
 
-def slices(ids: Sequence[UUID]) -> Iterator[Sequence[UUID]]:
+def slices(ids: Sequence[T]) -> Iterator[Sequence[T]]:
     """Yield ids, a few at a time: a statement takes no number of them, and none shall hold the write lock for long."""
     return (ids[start : start + SLICE] for start in range(0, len(ids), SLICE))
 

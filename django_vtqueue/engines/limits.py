@@ -8,7 +8,14 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from ..core.clock import LAST_INSTANT
 from ..core.job import Handle
+
+# As SQL: of a job that waits until another one of its key ends, and of one that waits for the moment booked for it.
+IS_PARKED = f"""job.finished_at IS NULL AND job.lease_until IS NULL AND job.moved_from IS NOT NULL
+      AND job.concurrency_key IS NOT NULL AND job.due_at = {LAST_INSTANT}"""
+IS_BOOKED = f"""job.finished_at IS NULL AND job.lease_until IS NULL AND job.moved_from IS NOT NULL
+      AND job.rate_key IS NOT NULL AND job.due_at < {LAST_INSTANT}"""
 
 
 class Parked(NamedTuple):
@@ -59,23 +66,12 @@ class Limiting(ABC):
         """Return what is known of these queues, concurrency keys, rates, and rate keys: all that a claim needs at once.
 
         Inside the transaction of a claim nothing of it is changed by others from then on, if the queues and their rates
-        were locked before (``lock_queues``).
-        """
-
-    @abstractmethod
-    def lock_queues(self, queues: Collection[str], rates: Collection[str]) -> None:
-        """Keep other claims from counting jobs of these queues, and from using these rates, until the transaction ends.
-
-        A claim does so before it looks for what is due in them.
+        were locked before (``RowLocks.lock_queues``).
         """
 
     def held_of_keys(self, keys: Collection[str]) -> dict[str, int]:
         """Return how many jobs of each concurrency key are held or hidden."""
         return defaultdict(int, self.look_up(keys=keys).keys)
-
-    def first_of_keys(self, keys: Collection[str]) -> dict[str, Handle]:
-        """Return the unfinished job of each concurrency key that was stored first."""
-        return self.look_up(first=keys).first
 
     def rates(self, keys: Collection[str]) -> dict[str, RateState]:
         """Return the states of those of these rates that have one."""

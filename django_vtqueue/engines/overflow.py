@@ -36,9 +36,5 @@ class Overflow(ABC):
         """
 
     @abstractmethod
-    def lock_copies(self, jobs: Sequence[HeldJob]) -> None:
-        """Where several write at once: let no other transaction change the rows of these jobs before this one ends."""
-
-    @abstractmethod
     def pass_on(self, row: HeldJob, holder: Copy, copies: str, history: str, lease_until: int) -> None:
         """Have a row, as it was read in this transaction, be held by another of its copies, under its present claim."""

@@ -33,6 +33,15 @@ class RowLocks:
     def lock_queue(self, queue_name: str) -> None:
         """Where several write at once: let no other transaction that calls this go on before this one ends."""
 
+    def lock_queues(self, queues: Collection[str], rates: Collection[str]) -> None:
+        """Keep other claims from counting jobs of these queues, and from using these rates, until the transaction ends.
+
+        A claim does so before it looks for what is due in them.
+        """
+
+    def lock_copies(self, jobs: Sequence[HeldJob]) -> None:
+        """Let no other transaction change the rows of these jobs before this one ends."""
+
     def lock_families(self, job_ids: Collection[str]) -> None:
         """Lock the unfinished children of jobs, and theirs, and then the jobs: the youngest generation first.
 

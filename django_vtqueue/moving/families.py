@@ -1,6 +1,7 @@
 """Jobs with their parents and children, which are of use in one database only."""
 
 from collections.abc import Collection, Iterable
+from typing import Any
 from uuid import UUID
 
 from django.db.models import QuerySet
@@ -42,7 +43,7 @@ def spread(ids: Iterable[UUID], edges: Edges) -> set[UUID]:
     return found
 
 
-def present(rows: "QuerySet[Job] | QuerySet[DeadLetter]", ids: Iterable[UUID]) -> set[UUID]:
+def present(rows: QuerySet[Any], ids: Iterable[UUID]) -> set[UUID]:
     """Return which of these ids are among rows.
 
     Under ``select_for_update`` the rows are locked, and those that another transaction has locked are left out.

@@ -12,7 +12,7 @@ from ..core.ids import process_worker_id
 from ..core.job import Scope
 from ..engines import engine_for
 from ..models import HourlyThroughput, Throughput
-from ..queue.ended_leases import end_leases
+from ..queue.settling import end_leases
 from ..queue.workers import live_workers
 from .channel import Channel, Overtaken
 from .parts import Batch, Parts

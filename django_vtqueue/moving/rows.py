@@ -8,11 +8,12 @@ from django.db import DataError, IntegrityError, OperationalError, connections, 
 from django.db.models.functions import Greatest
 
 from ..core import states
-from ..core.ids import SLICE
+from ..core.ids import slices
 from ..core.names import LEASE, is_reserved
 from ..core.unique import STARTED
 from ..engines import engine_for
 from ..models import HAS_KEY, DeadLetter, HourlyThroughput, Job, QueueState, Rate, Requeue, Schedule, Throughput
+from .families import present
 
 Row = dict[str, Any]  # a value for each column
 Tables = dict[str, list[Row]]  # rows for each model
@@ -67,8 +68,8 @@ def plain(value: Any) -> Any:
 def read(model: type[models.Model], alias: str, keys: Sequence[Any]) -> dict[Any, Row]:
     """Return the rows with these keys, by key, in their order; those that cannot be read are left out."""
     found: dict[Any, Row] = {}
-    for start in range(0, len(keys), SLICE):
-        found |= _read(model, alias, [plain(key) for key in keys[start : start + SLICE]])
+    for some in slices(keys):
+        found |= _read(model, alias, [plain(key) for key in some])
     return {key: found[plain(key)] for key in keys if plain(key) in found}
 
 
@@ -87,24 +88,17 @@ def _read(model: type[models.Model], alias: str, keys: Sequence[Any]) -> dict[An
     return {row[key]: row for row in rows}
 
 
-def insert(name: str, alias: str, rows: Sequence[Row]) -> None:
-    """Insert rows of a model as they were read."""
-    model, connection = MODELS[name], connections[alias]
-    columns = list(rows[0])
-    flags = {field.column for field in model._meta.concrete_fields if isinstance(field, models.BooleanField)}
-    values = [[bool(row[column]) if column in flags else row[column] for column in columns] for row in rows]
-    names, marks = ", ".join(map(connection.ops.quote_name, columns)), ", ".join(["%s"] * len(columns))
-    with connection.cursor() as cursor:
-        cursor.executemany(
-            f"INSERT INTO {model._meta.db_table} ({names}) VALUES ({marks}) {IF_THERE.get(name, '')}", values
-        )
-
-
 def insert_all(tables: Tables, alias: str) -> None:
-    """Insert rows of several models: all or none."""
-    with engine_for(alias).atomic():
+    """Insert rows of several models as they were read: all or none."""
+    connection = connections[alias]
+    with engine_for(alias).atomic(), connection.cursor() as cursor:
         for name, rows in tables.items():
-            insert(name, alias, rows)
+            fields, columns = MODELS[name]._meta.concrete_fields, list(rows[0])
+            flags = {field.column for field in fields if isinstance(field, models.BooleanField)}
+            values = [[bool(row[each]) if each in flags else row[each] for each in columns] for row in rows]
+            names, marks = ", ".join(map(connection.ops.quote_name, columns)), ", ".join(["%s"] * len(columns))
+            table, if_there = MODELS[name]._meta.db_table, IF_THERE.get(name, "")
+            cursor.executemany(f"INSERT INTO {table} ({names}) VALUES ({marks}) {if_there}", values)
 
 
 # -- what fits ---------------------------------------------------------------------------------------------------------
@@ -158,18 +152,13 @@ def put_back(tables: Tables, alias: str) -> None:
     """
     for group in families(not_joined(tables, alias)):
         if try_insert(group, alias):
-            rest = {name: [without_key(row) for row in rows if not is_key(row)] for name, rows in group.items()}
+            rest = {name: list(filter(None, map(without_key, rows))) for name, rows in group.items()}
             insert_all({name: rows for name, rows in rest.items() if rows}, alias)
-
-
-def is_key(row: Row) -> bool:
-    """Return whether a row is nothing but its unique key: a lease, or a time slot."""
-    return bool(row.get("unique_key")) and is_reserved(row["queue_name"])
 
 
 def not_joined(tables: Tables, alias: str) -> Tables:
     """Return rows without the leases that are free there; the tokens there go on from both."""
-    left = [row for row in tables.get("Job", ()) if not (is_key(row) and join(row, alias))]
+    left = [row for row in tables.get("Job", ()) if not join(row, alias)]
     return {name: rows for name, rows in (tables | {"Job": left}).items() if rows}
 
 
@@ -181,20 +170,18 @@ def join(row: Row, alias: str) -> bool:
     return bool(free.filter(unique_key=row["unique_key"]).update(claims=Greatest("claims", row["claims"])))
 
 
-def without_key(row: Row) -> Row:
-    """Return a job that has its unique key no more than one that has started."""
-    return {**row, "unique_until": STARTED} if row.get("unique_key") else row
+def without_key(row: Row) -> Row | None:
+    """Return a job that has its unique key no more than one that has started; a lease or a slot is nothing without."""
+    if not row.get("unique_key"):
+        return row
+    return None if is_reserved(row["queue_name"]) else {**row, "unique_until": STARTED}
 
 
 def existing(tables: Tables, alias: str) -> set[str]:
     """Return which of the jobs and dead letters are in a database already, as the one or the other."""
-    ids = [row["id"] for name in OF_JOBS for row in tables.get(name, ())]
-    found: set[str] = set()
-    for start in range(0, len(ids), SLICE):
-        for model in (Job, DeadLetter):
-            rows = model._base_manager.using(alias).filter(pk__in=ids[start : start + SLICE])
-            found.update(key.hex for key in rows.values_list("pk", flat=True))
-    return found
+    ids = [UUID(job_id) for job_id in ids_of(tables)]
+    rows = (model._base_manager.using(alias).all() for model in (Job, DeadLetter))
+    return {key.hex for each in rows for key in present(each, ids)}
 
 
 def families(tables: Tables) -> Iterator[Tables]:

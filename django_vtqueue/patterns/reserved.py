@@ -23,9 +23,8 @@ from ..core.job import Ended, Handle, HeldJob, NewJobs
 from ..core.settlement import released_unfinished
 from ..engines import Engine, engine_for, options_for
 from ..queue.doorbell import Doorbell, folder_of, path_of, remove, ring_after_commit
-from ..queue.ended_leases import end_leases
 from ..queue.proof_of_death import is_bell, proves_death
-from ..queue.settling import settle
+from ..queue.settling import end_leases, settle
 
 FOREVER = 1 << 60  # an instant later than any lease, by whatever clock it was stamped
 

@@ -16,11 +16,10 @@ from ..core.settlement import Settlement
 from ..engines import Engine
 from ..engines.limits import RateState
 from .due import enough, find_due, in_order
-from .ended_leases import end_leases
 from .judge import Judge
 from .limits import NO_LIMITS, NO_QUEUES, Limits, Room
 from .pauses import paused_queues, unpaused
-from .settling import bury_overdue
+from .settling import bury_overdue, end_leases
 
 NO_GRACE = GracePeriod()  # holders get no time: for tests, run_pending, and lists of all that is held
 SET_ASIDE_AT_ONCE = 500  # jobs that one claim parks, or moves

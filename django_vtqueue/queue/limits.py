@@ -17,18 +17,19 @@ from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from ..conf import Options, Policy
-from ..core.clock import SECOND
+from ..core.clock import NEVER, SECOND
 from ..core.job import Due, Scope
 from ..core.rates import RateLimit, rate_for
 from ..core.shares import Shares
 from ..engines import Engine
 from ..engines.limits import Known, RateState
-from .imports import Imports
 from .pauses import earliest, unpaused, without
 
 AMONG = 100  # jobs of a key at least, of which those that are due are counted
 OTHER_RATE_STAYS = 60.0  # seconds for which a rate stays as other code has set it, after this code has set it
 BEING_PUT_BACK = 0  # the interval of a rate whose booked jobs are being put back
+AGAIN = 10.0  # seconds after which what could not be imported is tried again
+LATELY = 1.0  # seconds after an import in which jobs that were put off for it may still wait
 SOON = SECOND  # microseconds by which a job is put off: its task is being imported, or booked ones are put back
 
 TaskOptions = Callable[[str], Mapping[str, Any] | None]
@@ -105,6 +106,32 @@ class LimitedQueues(NamedTuple):
 
 
 NO_QUEUES = LimitedQueues((), {}, {}, ())
+
+
+class Imports:
+    """Modules of tasks that a claimer has not loaded; jobs are put off while they are imported for their limits.
+
+    ``load`` imports the module of a task, here or in a thread, then calls ``note_tried``; it raises nothing.
+    """
+
+    def __init__(self, load: Callable[[str], None] = lambda path: None) -> None:
+        self._load = load
+        self._tried: dict[str, float] = {}  # paths of tasks, and when (monotonic) the last try ended; NEVER: it goes on
+
+    def awaits(self, path: str) -> bool:
+        """Return whether a task is being imported; what could not be is not waited for until it is tried again."""
+        if time.monotonic() >= self._tried.get(path, -AGAIN) + AGAIN:
+            self._tried[path] = NEVER
+            self._load(path)
+        return self._tried[path] == NEVER
+
+    def note_tried(self, path: str) -> None:
+        """Note that the import of a task has ended; from any thread."""
+        self._tried[path] = time.monotonic()
+
+    def lately(self) -> bool:
+        """Return whether a task is being imported, or was within the last second."""
+        return any(at > time.monotonic() - LATELY for at in list(self._tried.values()))
 
 
 @dataclass(frozen=True, eq=False)

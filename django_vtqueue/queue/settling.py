@@ -1,5 +1,7 @@
 """The end of attempts: settlements are carried out; a job with a stop request is buried, and so is one overdue.
 
+One whose lease has ended is due again at its place in the line, or a dead letter.
+
 Of a job with copies (a queue with ``overflow``) the first success ends the job, whichever claim it has; every other end
 is that of one copy, as long as another one runs.
 """
@@ -10,10 +12,11 @@ from dataclasses import replace
 from ..core import copies, history, states
 from ..core.copies import Copy
 from ..core.failures import recorded
-from ..core.job import ClaimKey, Due, Handle, StoredJob
-from ..core.settlement import KEPT_FOR_PARENT, Settlement, end_cancelled, expired, failed
+from ..core.job import ClaimKey, Due, Ended, Handle, HeldJob, StoredJob
+from ..core.names import is_reserved
+from ..core.settlement import KEPT_FOR_PARENT, Settlement, abandoned, end_cancelled, expired, failed, released
 from ..engines import Engine, options_for
-from ..exceptions import DamagedJob
+from ..exceptions import DamagedJob, LeaseExpired, WorkerDied
 from .unparking import unpark_after
 from .workers import gone
 
@@ -86,6 +89,33 @@ def settle_or_bury(engine: Engine, endings: Mapping[Handle, Settlement], worker_
     if unreadable:
         ended += bury_unreadable(engine, unreadable, worker_id, now)
     return ended
+
+
+def end_leases(engine: Engine, ended: Sequence[Ended], worker_id: str, now: int) -> list[Settlement]:
+    """Settle, for their holders, rows whose lease has ended; return the settlements: due again, or dead letters."""
+    if hidden := [row.handle for row in ended if not row.held]:
+        engine.unhide(hidden)
+    held = engine.read([row.handle for row in ended if row.held])
+    return settle_or_bury(
+        engine, {handle: end_lease(job, now, worker_id) for handle, job in held.items()}, worker_id, now
+    )
+
+
+def end_lease(job: HeldJob, now: int, taker: str) -> Settlement:
+    """Return the settlement of a job whose lease has ended: due at its place, or dead after its last attempt.
+
+    The row of a leader or a time slot, which may be taken long after its holder was gone, was held until its lease
+    ended; another instance takes it sooner only when the holder is proven dead.
+    """
+    if not job.begun:
+        return released(job)
+    if is_reserved(job.queue_name):
+        if job.visible_at > now and job.worker_id != taker:
+            died = recorded(WorkerDied, f"The process of {job.worker_id} has died.")
+            return abandoned(job, history.WORKER_DIED, died, now)
+        now = min(job.visible_at, now)
+    failure = recorded(LeaseExpired, f"The lease expired, held by {job.worker_id}.")
+    return abandoned(job, history.LEASE_EXPIRED, failure, now)
 
 
 def bury_overdue(engine: Engine, rows: Sequence[Due], worker_id: str, now: int) -> list[Settlement]:

@@ -76,7 +76,7 @@ class Unparking:
     def _unpark(self, engine: Engine, parked: Parked, room: int) -> int:
         """Unpark up to so many jobs of a key, of one in order its first; return how many."""
         if room and self._limits.of_key(parked.queue_name, parked.task_path).ordered:
-            return engine.unpark_rows(list(engine.first_of_keys([parked.key]).values()))
+            return engine.unpark_rows(list(engine.look_up(first=[parked.key]).first.values()))
         return engine.unpark({parked.key: room}) if room else 0
 
     def _room(self, engine: Engine, parked: Parked) -> int:

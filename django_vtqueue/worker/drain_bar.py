@@ -1,10 +1,9 @@
-"""The progress bar of ``vtworker --drain`` on a terminal."""
+"""Progress bars on a terminal: of ``vtworker --drain``, and of other commands."""
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Any
 
 from django.db.models import Q
 
@@ -20,21 +19,33 @@ logger = logging.getLogger("django_vtqueue")
 
 @contextmanager
 def drain_bar(engine: Engine, scopes: Sequence[Scope], log: WorkerLog, *, show: bool) -> Iterator[None]:
-    """Show how far a drain is, if tqdm is installed (``django-vtqueue[progress]``); else the log lines do."""
-    if not (show and find_spec("tqdm")):
+    """Show how far a drain is; else the log lines do."""
+    with progress_bar(lambda: backlog(engine, scopes, engine.now()), "job", show=show) as grow:
+        if grow:
+            log.quiet = True
+            log.listeners.append(grow)
         yield
+
+
+@contextmanager
+def progress_bar(total: Callable[[], int], unit: str, *, show: bool) -> Iterator[Callable[[int], None] | None]:
+    """Yield what moves a bar on, if tqdm is installed (``django-vtqueue[progress]``) and it is to be shown; else None.
+
+    What was published meanwhile makes it longer.
+    """
+    if not (show and find_spec("tqdm")):
+        yield None
         return
     from tqdm import tqdm
     from tqdm.contrib.logging import logging_redirect_tqdm
 
-    with ExitStack() as stack:
-        stack.enter_context(logging_redirect_tqdm([logger]))
-        bar: Any = stack.enter_context(
-            tqdm(total=backlog(engine, scopes, engine.now()), unit="job", dynamic_ncols=True)
-        )
-        log.quiet = True
-        log.listeners.append(lambda jobs: grow(bar, jobs))
-        yield
+    with logging_redirect_tqdm([logger]), tqdm(total=total(), unit=unit, dynamic_ncols=True) as bar:
+
+        def grow(number: int) -> None:
+            bar.total = max(bar.total or 0, bar.n + number)
+            bar.update(number)
+
+        yield grow
 
 
 def backlog(engine: Engine, scopes: Sequence[Scope], now: int) -> int:
@@ -48,9 +59,3 @@ def in_scope(scope: Scope) -> Q:
     """Return the condition for the jobs of a scope."""
     of_kind = Q(task_path="") if scope.raw else ~Q(task_path="")
     return of_kind if scope.queues is None else of_kind & Q(queue_name__in=scope.queues)
-
-
-def grow(bar: Any, jobs: int) -> None:
-    """Move the bar on by so many jobs; what was published meanwhile makes it longer."""
-    bar.total = max(bar.total, bar.n + jobs)
-    bar.update(jobs)

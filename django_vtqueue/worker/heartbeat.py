@@ -11,12 +11,12 @@ from pathlib import Path
 from ..backend import VTQueueBackend
 from ..core.clock import from_instant, microseconds
 from ..core.settlement import Settlement
-from ..engines import Engine
+from ..engines import Engine, shares_disk
+from ..engines.sqlite.mounts import MOST_SKEW, clock_offset
 from ..models import WorkerProcess
 from ..queue.origin import MOVED, move_in
 from ..queue.workers import HEARTBEAT, REMEMBERED, SILENCE
 from .deaths import OtherWorkers
-from .disk_clock import DiskClock
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -115,3 +115,31 @@ class Heartbeat:
     def asked_to(self) -> str:
         """What people have asked this worker to do, as it was read last; it outlives its row."""
         return self.worker.asked_to
+
+
+class DiskClock:
+    """Compares this host's clock with the one that stamps files, which is the same for all hosts.
+
+    ``off``: they differ too much. As long as they do, this worker claims nothing: it would end leases of the living.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine, self.off = engine, False
+        self._shared = shares_disk(engine.alias)
+
+    def look(self) -> None:
+        """Compare them, where hosts share a disk; say so when they begin to differ, and when they agree again."""
+        if not self._shared:
+            return
+        offset = clock_offset(os.path.dirname(self.engine.path()))
+        before, self.off = self.off, abs(offset) > MOST_SKEW
+        if self.off and not before:
+            where = "ahead of" if offset > 0 else "behind"
+            logger.error(
+                "the clock of this host is %.0f s %s that of the disk; until it is set right (NTP), this worker claims "
+                "nothing",
+                abs(offset),
+                where,
+            )
+        elif before and not self.off:
+            logger.warning("the clock of this host agrees with that of the disk again; this worker goes on")

@@ -9,10 +9,12 @@ All input reaches it through one mailbox. It takes a turn whenever there is some
 
 import logging
 import time
+from dataclasses import dataclass
 from queue import Empty
 
 from ..backend import VTQueueBackend
 from ..core.ids import new_worker_id, shown_worker
+from ..core.signal_safe_queue import SignalSafeQueue
 from ..engines import new_engine
 from ..execution.connections import prepared_connections
 from ..execution.outcomes import Outcome
@@ -23,7 +25,6 @@ from . import systemd
 from .heartbeat import PERIOD, Heartbeat
 from .leaving import Leaving
 from .log import WorkerLog
-from .mailbox import Mailbox, Message, Stop, Wake
 from .options import WorkerOptions, scopes_of, served
 from .renewals import RenewalThread
 from .shared_state import SharedState
@@ -33,6 +34,21 @@ from .turn import Turns
 from .work import Work
 
 logger = logging.getLogger("django_vtqueue")
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """The doorbell was rung; ``workers``: because of the rows of the workers."""
+
+    workers: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Claim nothing more and end when what runs has ended; a second one: release it and leave."""
+
+
+Message = Outcome | Wake | Stop | Notice
 
 
 class Worker:
@@ -48,7 +64,7 @@ class Worker:
         self.id = new_worker_id()
         self.engine = new_engine(backend.database, traced=False)
         self.scopes = scopes_of(backend, options.queues, self.id)
-        self.mailbox = Mailbox()
+        self.mailbox: SignalSafeQueue[Message] = SignalSafeQueue()
         self.bell = Doorbell(backend.database, folder_of(backend.settings.doorbells), self.id)
         self.heartbeat = Heartbeat(self.engine, backend, self.id, served(self.scopes), options.threads, self.bell.path)
         self.pool = Pool(options.threads, backend, log, self.mailbox.put, self.start_clock)
@@ -99,7 +115,7 @@ class Worker:
 
     def stop(self) -> None:
         """Ask for a graceful stop; from any thread, and from a signal handler. Twice: at once."""
-        self.mailbox.stop()
+        self.mailbox.put(Stop())
 
     def start_clock(self, notice: Notice) -> None:
         """Set the time limit of a job, and tell the loop; called in the thread of that job.
@@ -111,7 +127,7 @@ class Worker:
 
     def rung(self, workers: bool) -> None:
         """Wake the loop, from the thread of the bell or listener; rings that come before the next turn are one."""
-        self.mailbox.wake(workers)
+        self.mailbox.put(Wake(workers))
         self.turns.pacing.wait_for_more()
 
     def obey(self) -> None:

@@ -1,11 +1,10 @@
 """SIGTERM, SIGINT and SIGHUP: once means gracefully, twice means at once (see ``Leaving.done``)."""
 
 import signal
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
-from ..core.forks import handle_signal, restore_signal
+from ..core.forks import handling_signals
 
 
 def stop_signals() -> list[signal.Signals]:
@@ -28,20 +27,9 @@ class StopSignals:
         for _ in range(self.count):
             listener()
 
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Listen to the signals that stop during the block; in another thread than the main one nothing can."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        numbers = stop_signals()
-        for number in numbers:
-            handle_signal(number, self._received)
-        try:
-            yield
-        finally:
-            for number in numbers:
-                restore_signal(number)
+    def listening(self) -> AbstractContextManager[None]:
+        """Listen to the signals that stop during the block."""
+        return handling_signals(stop_signals(), self._received)
 
     def _received(self, number: int, frame: object) -> None:
         if number == signal.SIGHUP and self.count:

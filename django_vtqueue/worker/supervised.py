@@ -51,12 +51,11 @@ def run(given: dict[str, Any], workers: list[Any], state: SharedState) -> None:
     from ..backend import VTQueueBackend
     from ..tasks.compat import task_backends
     from ..tasks.task import import_task_modules
-    from .log import WorkerLog, log_lines
+    from .log import WorkerLog, log_lines, without_unread_records
     from .loop import Worker
     from .options import WorkerOptions
     from .shutdown import exit_at_once
     from .thread_pool import ThreadRefused
-    from .unread_records import without_unread_records
 
     backend = cast(VTQueueBackend, task_backends[given["alias"]])
     verbosity, option, quiet = given["log"]

@@ -9,16 +9,17 @@ from threading import Lock, Thread
 from django.db import connections
 
 from ..backend import VTQueueBackend
-from ..core import states
+from ..core import history, states
 from ..core.clock import NEVER
+from ..core.failures import Failure
 from ..core.job import ClaimKey, HeldJob, Scope
-from ..core.settlement import Settlement
+from ..core.settlement import Settlement, failed
 from ..engines import Engine
 from ..execution.outcomes import Outcome, Settled, not_executed
 from ..execution.time_limits import longest_runs
 from ..queue.claims import Taken, collect
 from ..queue.doorbell import ring, ring_results
-from ..queue.imports import Imports
+from ..queue.limits import Imports
 from ..queue.settling import settle, settled_before
 from ..tasks.limits import load_task
 from .in_flight import InFlight
@@ -27,7 +28,6 @@ from .log import WorkerLog, job_name
 from .next_due import NextDue
 from .options import WorkerOptions, limits_of
 from .prefetch import Prefetch
-from .settling_one_by_one import settle_alone
 from .shared_state import SharedState
 from .statistics import Recorder
 from .thread_pool import Pool
@@ -35,6 +35,7 @@ from .transactional_line import TransactionalLine
 
 logger = logging.getLogger("django_vtqueue")
 
+NOT_STORED = Failure("django_vtqueue.exceptions.OutcomeNotStored", "The outcome could not be stored.", "", "not stored")
 AT_ONCE = 400  # jobs that one transaction settles, or claims ahead, at the most: other writers wait for its end
 
 
@@ -286,3 +287,30 @@ class Work:
             logger.warning("%s runs for too long; it is told to end", job_name(job))
             self.pool.end(job)
         return next(iter(self.in_flight.hung()), None)
+
+
+def settle_alone(engine: Engine, outcome: Outcome) -> set[ClaimKey]:
+    """Settle an outcome in a transaction of its own; return its key if the job is lost.
+
+    If that fails for a reason of its own, the outcome becomes a failed attempt described by our own text only. If even
+    that is refused, by the row itself, its lease shall end. Errors that pass are raised.
+    """
+    lost = _settled(engine, outcome, "the outcome of job %s could not be stored: %r")
+    if lost is None:
+        job = outcome.job
+        outcome.settlement = failed(job, history.FAILED, NOT_STORED, engine.now(), job.lease_us)
+        outcome.result = None
+        lost = _settled(engine, outcome, "the database refuses each change to the row of job %s: %r")
+    return {outcome.job.key} if lost is None else lost
+
+
+def _settled(engine: Engine, outcome: Outcome, refused: str) -> set[ClaimKey] | None:
+    """Settle an outcome; return its key if the job is lost, and None, saying so, if it is refused."""
+    try:
+        with engine.transaction():
+            return settle(engine, [outcome.settlement])
+    except Exception as error:
+        if engine.trouble(error):
+            raise
+        logger.warning(refused, outcome.job.id, error)
+        return None

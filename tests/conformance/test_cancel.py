@@ -17,8 +17,7 @@ from django_vtqueue.core.settlement import Settlement, released_unfinished, succ
 from django_vtqueue.engines import engine_for
 from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.queue import dead_letters
-from django_vtqueue.queue.ended_leases import end_lease
-from django_vtqueue.queue.settling import settle
+from django_vtqueue.queue.settling import end_lease, settle
 from django_vtqueue.tasks.compat import TaskResultStatus
 from tests.fake_clock import FakeClock, at
 from tests.project import tasks

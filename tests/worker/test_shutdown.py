@@ -17,7 +17,7 @@ from django_vtqueue.engines import Engine
 from django_vtqueue.execution.outcomes import Outcome
 from django_vtqueue.models import Job
 from django_vtqueue.queue.claims import Claims, collect
-from django_vtqueue.worker import settling_one_by_one
+from django_vtqueue.worker import work as settling
 from django_vtqueue.worker.log import WorkerLog
 from django_vtqueue.worker.loop import Worker
 from django_vtqueue.worker.options import WorkerOptions
@@ -110,7 +110,7 @@ def test_what_is_settled_alone_is_known_to_be_settled(sqlite_file: str, monkeypa
     held = Held(sqlite_file, 2, result_ttl=0)
     for job in held.jobs:
         held.finish(job, 0)
-    settle, calls = settling_one_by_one.settle, 0
+    settle, calls = settling.settle, 0
 
     def settle_the_first(engine: Engine, settlements: list[Settlement]) -> set[Any]:
         nonlocal calls
@@ -121,9 +121,10 @@ def test_what_is_settled_alone_is_known_to_be_settled(sqlite_file: str, monkeypa
             raise OperationalError(*error.args) from error
         return settle(engine, settlements)
 
-    monkeypatch.setattr(settling_one_by_one, "settle", settle_the_first)
+    monkeypatch.setattr(settling, "settle", settle_the_first)
     with ending(held):
         held.worker.turns.recover(ValueError("a turn failed"))
+        monkeypatch.undo()
         assert [outcome.job for outcome in held.worker.work.outcomes] == held.jobs[1:]
         with held.engine.transaction():
             assert held.worker.work.settle(held.worker.work.outcomes, unheard=False) == set()

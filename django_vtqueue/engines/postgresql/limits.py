@@ -11,7 +11,7 @@ from typing import Any
 
 from ...core.clock import LAST_INSTANT
 from ...core.job import Handle
-from ..limits import Known, Parked, RateState
+from ..limits import IS_BOOKED, IS_PARKED, Known, Parked, RateState
 from .connection import PostgreSQLConnection
 from .statements import hexed, hidden
 
@@ -48,9 +48,6 @@ SELECT key, (
 PARK = f"""
 UPDATE vtqueue_job SET moved_from = coalesce(moved_from, due_at), due_at = {LAST_INSTANT}
 WHERE id = ANY(%(ids)s::uuid[])"""
-
-IS_PARKED = f"""job.finished_at IS NULL AND job.lease_until IS NULL AND job.moved_from IS NOT NULL
-      AND job.concurrency_key IS NOT NULL AND job.due_at = {LAST_INSTANT}"""
 
 # The queues in which jobs of these keys are parked, each found by one seek; the first of each. ARRAY: see PRUNE_JOBS.
 NEXT_QUEUE = f"SELECT job.queue_name FROM vtqueue_job AS job WHERE {IS_PARKED}"
@@ -115,8 +112,6 @@ SELECT * FROM unnest(%(keys)s::text[], %(next)s::bigint[], %(intervals)s::bigint
 ON CONFLICT (key) DO UPDATE SET next_at = excluded.next_at, interval_us = excluded.interval_us"""
 FORGET_RATES = "DELETE FROM vtqueue_rate WHERE key = ANY(%(keys)s)"
 
-IS_BOOKED = f"""job.finished_at IS NULL AND job.lease_until IS NULL AND job.moved_from IS NOT NULL
-      AND job.rate_key IS NOT NULL AND job.due_at < {LAST_INSTANT}"""
 LAST_BOOKED = f"""
 SELECT key, last.due_at, last.task_path FROM unnest(%(keys)s::text[]) AS key CROSS JOIN LATERAL (
     SELECT job.due_at, job.task_path FROM vtqueue_job AS job

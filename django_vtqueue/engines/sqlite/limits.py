@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ...core.clock import LAST_INSTANT
 from ...core.job import Handle
-from ..limits import Known, Parked, RateState
+from ..limits import IS_BOOKED, IS_PARKED, Known, Parked, RateState
 from .connection import SQLiteConnection
 
 HELD_OF_QUEUES = """
@@ -31,9 +31,6 @@ SELECT json_group_object(key.value, (
 PARK = f"""
 UPDATE vtqueue_job SET moved_from = coalesce(moved_from, due_at), due_at = {LAST_INSTANT}
 WHERE rowid IN (SELECT value FROM json_each(:rowids))"""
-
-IS_PARKED = f"""job.finished_at IS NULL AND job.lease_until IS NULL AND job.moved_from IS NOT NULL
-      AND job.concurrency_key IS NOT NULL AND job.due_at = {LAST_INSTANT}"""
 
 # Mostly none is: asking takes half as long as an UPDATE that changes nothing.
 WITH_PARKED = f"""
@@ -104,7 +101,6 @@ SELECT count(*) FROM (
     WHERE job.concurrency_key = :key AND job.finished_at IS NULL LIMIT :limit
 ) AS some WHERE some.lease_until IS NULL AND some.due_at <= :now"""
 
-
 RATES = """
 SELECT json_group_object(rate.key, json_array(rate.next_at, rate.interval_us))
 FROM json_each(:asked, '$[3]') AS mine CROSS JOIN vtqueue_rate AS rate WHERE rate.key = mine.value"""
@@ -120,8 +116,6 @@ FROM json_each(:rates) AS pace CROSS JOIN json_each(pace.value) AS mine WHERE tr
 ON CONFLICT (key) DO UPDATE SET next_at = excluded.next_at, interval_us = excluded.interval_us"""
 FORGET_RATES = "DELETE FROM vtqueue_rate WHERE key IN (SELECT value FROM json_each(:keys))"
 
-IS_BOOKED = f"""job.finished_at IS NULL AND job.lease_until IS NULL AND job.moved_from IS NOT NULL
-      AND job.rate_key IS NOT NULL AND job.due_at < {LAST_INSTANT}"""
 LAST_BOOKED = f"""
 SELECT json_group_object(last.rate_key, json_array(last.due_at, last.task_path))
 FROM json_each(:asked, '$[4]') AS key CROSS JOIN vtqueue_job AS last WHERE last.rowid = (
@@ -157,9 +151,6 @@ class SQLiteLimits(SQLiteConnection):
     ) -> Known:
         asked = json.dumps([[*queues], [*keys], [*first], [*rates], [*booked]])
         return Known(*self._list(LOOK_UP if first else WITHOUT_ORDER, {"asked": asked}))
-
-    def lock_queues(self, queues: Collection[str], rates: Collection[str]) -> None:
-        """The write lock is enough."""
 
     def park(self, handles: Sequence[Handle]) -> None:
         self._run(PARK, {"rowids": json.dumps(handles)})

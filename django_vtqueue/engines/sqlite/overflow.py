@@ -75,9 +75,6 @@ class SQLiteOverflow(SQLiteConnection):
         found = self._list(COPIES, {"held": json.dumps([guard(job) for job in jobs])})
         return {(job_id, claim): (text, by) for job_id, claim, text, by in found if claim in copies.read(text)}
 
-    def lock_copies(self, jobs: Sequence[HeldJob]) -> None:
-        """See Overflow; a transaction is the only one that writes."""
-
     def pass_on(self, row: HeldJob, holder: Copy, copies: str, history: str, lease_until: int) -> None:
         of_row = {"id": row.id, "claims": row.claims, "worker_id": row.worker_id}
         passed = {"holder": holder.worker, "since": holder.since, "copies": copies, "history": history}

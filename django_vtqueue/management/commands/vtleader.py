@@ -4,18 +4,16 @@ import logging
 import os
 import signal
 import sys
-import threading
 import time
 from argparse import ArgumentParser
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connections
 
 from ...core import clock
-from ...core.forks import handle_signal, restore_signal
+from ...core.forks import handling_signals
 from ...engines import engine_for
 from ...patterns.guarded_command import Guarded, reap_orphans
 from ...patterns.holder import Holder
@@ -119,20 +117,10 @@ class LeaderLoop:
         finally:
             self.running = None
 
-    @contextmanager
-    def on_signals(self) -> Iterator[None]:
+    def on_signals(self) -> AbstractContextManager[None]:
         """Forward signals during the block; those that are ignored, as nohup has it, stay so."""
         numbers = [getattr(signal, f"SIG{name}") for name in FORWARDED]
-        if threading.current_thread() is not threading.main_thread():
-            numbers = []
-        numbers = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
-        for number in numbers:
-            handle_signal(number, self.received)
-        try:
-            yield
-        finally:
-            for number in numbers:
-                restore_signal(number)
+        return handling_signals((n for n in numbers if signal.getsignal(n) is not signal.SIG_IGN), self.received)
 
     def received(self, number: int, frame: object) -> None:
         """Hand a signal on to the command; one that waits leaves, or has no use for it."""

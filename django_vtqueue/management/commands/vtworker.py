@@ -31,7 +31,7 @@ from ...tasks.task import import_task_modules
 from ...worker import systemd
 from ...worker.drain_bar import drain_bar, in_scope
 from ...worker.inline import run_due
-from ...worker.log import WorkerLog, log_lines
+from ...worker.log import WorkerLog, log_lines, without_unread_records
 from ...worker.loop import Worker
 from ...worker.options import WorkerOptions, limits_of, scopes_of, served
 from ...worker.outage import Outage
@@ -40,7 +40,6 @@ from ...worker.shutdown import exit_at_once
 from ...worker.stop_signals import StopSignals
 from ...worker.supervisor import Supervisor
 from ...worker.thread_pool import ThreadRefused
-from ...worker.unread_records import without_unread_records
 from ..arguments import add_backend, at_once, option_of, positive, seconds
 from ..output import is_terminal
 from ..preconditions import backend_of, refuse_copy, refuse_errors, refuse_file

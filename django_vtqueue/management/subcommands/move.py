@@ -2,8 +2,7 @@
 
 import sys
 from argparse import ArgumentParser
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from typing import Any
 
 from django.core.management.base import CommandError
@@ -14,6 +13,7 @@ from ...engines import engine_for
 from ...moving.channel import MoveRefused, under_way
 from ...moving.move import Move
 from ...queue.schema import mismatch
+from ...worker.drain_bar import progress_bar
 from ..output import is_terminal, table
 
 HELP = "Moves jobs, dead letters, schedules and all else to another database, while workers and publishers go on."
@@ -39,7 +39,8 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
         yield from staying(move)
         return
     try:
-        with progress(sum(before.values())) as move.arrived:
+        with progress_bar(lambda: sum(before.values()), "row", show=is_terminal(sys.stderr)) as grow:
+            move.arrived = grow or move.arrived
             move.go(wait=options["wait"])
     except MoveRefused as error:
         raise CommandError(str(error)) from None
@@ -100,21 +101,3 @@ STAYING = (
         "{:,} leases and time slots are held: they go when they are free, and no unfinished job is left.",
     ),
 )
-
-
-@contextmanager
-def progress(total: int) -> Iterator[Callable[[int], None]]:
-    """Show how far a move is on a terminal, if tqdm is installed (``django-vtqueue[progress]``)."""
-    try:
-        from tqdm import tqdm
-    except ModuleNotFoundError:
-        yield lambda rows: None
-        return
-    with tqdm(total=total, unit="row", dynamic_ncols=True, disable=not is_terminal(sys.stderr)) as bar:
-
-        def grow(rows: int) -> None:
-            """Move the bar on; what was published meanwhile makes it longer."""
-            bar.total = max(bar.total or 0, bar.n + rows)
-            bar.update(rows)
-
-        yield grow
