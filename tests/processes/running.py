@@ -36,7 +36,9 @@ class Running:
 
     @property
     def log(self) -> str:
-        return self._log.read_text()
+        """What it has written; as long as it runs, in whole lines: a print may come in pieces."""
+        over, written = self.ended(), self._log.read_bytes()
+        return (written if over else written[: written.rfind(b"\n") + 1]).decode()
 
     def lines(self, beginning: str) -> list[str]:
         """Return the lines that begin so."""
