@@ -18,11 +18,11 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any, cast
 
-from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 
 from .backend import VTQueueBackend
 from .core.clock import SECOND
+from .core.event_loops import in_event_loop, in_thread
 from .core.failures import from_task
 from .core.job import Scope
 from .core.steps import SNOOZE
@@ -33,7 +33,6 @@ from .models import DeadLetter, Job
 from .queue.arguments import checked_moment, due_from, served_queue_name
 from .tasks.calls import checked_task
 from .tasks.compat import Task, TaskResult, task_backends
-from .tasks.ledger import in_event_loop
 from .tasks.signatures import arguments_of, check_call
 from .worker.inline import run_due
 
@@ -98,7 +97,8 @@ async def arun_pending(
     queue_name: str | None = None, until: datetime | timedelta | None = None, *, raise_errors: bool = True
 ) -> list[TaskResult]:
     """See run_pending; for async tests."""
-    return await sync_to_async(run_pending)(queue_name, until, raise_errors=raise_errors)
+    found: list[TaskResult] = await in_thread(run_pending, queue_name, until, raise_errors=raise_errors)
+    return found
 
 
 def assert_enqueued(

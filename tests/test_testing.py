@@ -148,8 +148,9 @@ def test_a_task_that_recovers_is_successful_in_the_end() -> None:
 def test_a_broken_exception_is_a_failure(kind: str) -> None:
     """With ``raise_errors=False`` tasks do not raise, whatever their exceptions do when they are looked at."""
     broken.raise_broken.enqueue(kind)
+    broken.araise_broken.enqueue(kind)
     after = tasks.add.enqueue(1, 2)
-    assert [result.status for result in run_pending(raise_errors=False)] == ["FAILED", "SUCCESSFUL"]
+    assert [result.status for result in run_pending(raise_errors=False)] == ["FAILED", "FAILED", "SUCCESSFUL"]
     assert tasks.add.get_result(after.id).return_value == 3
 
 
@@ -224,6 +225,16 @@ class AsyncTests(TestCase):
         [result] = await arun_pending()
         assert result.status == "SUCCESSFUL"
         assert (await Effect.objects.aget()).name == "seen"
+
+    async def test_what_no_future_takes(self) -> None:
+        """A false exception is raised, and a StopIteration, which no coroutine can raise, is the cause of what is."""
+        await broken.raise_broken.aenqueue("stop")
+        with pytest.raises(RuntimeError, match="StopIteration") as raised:
+            await arun_pending()
+        assert isinstance(raised.value.__cause__, StopIteration)
+        await broken.araise_broken.aenqueue("hollow")
+        with pytest.raises(broken.Hollow):
+            await arun_pending()
 
     async def test_run_pending_says_what_to_write(self) -> None:
         """The plain one names the other."""

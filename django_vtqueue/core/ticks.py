@@ -21,6 +21,7 @@ from .humanize import duration
 ONE, ALL, SKIP = "one", "all", "skip"  # what becomes of missed ticks
 MOST_MISSED = 100  # missed ticks that are run one by one
 LATE = 60 * SECOND  # a tick that is fired later than this was missed
+FARTHEST = 50 * 366 * 86_400 * SECOND  # from one tick to the next one, as in cronsim
 EVERY = "every "
 LONGEST = 255  # characters of an expression
 MALFORMED = (CronSimError, AssertionError, ValueError, TypeError, RecursionError)  # what cronsim raises
@@ -117,7 +118,8 @@ class Ticks:
         Raise ValueError if this machine does not know the time zone.
         """
         if self._period:
-            return instant - instant % self._period + self._period
+            wait = self._period - instant % self._period
+            return instant + wait if wait <= FARTHEST else None
         # In an hour that comes twice cronsim may return what is over: a fixed time is that of the first one.
         return next((tick for tick in self._cron(instant) if tick > instant), None)
 

@@ -13,9 +13,8 @@ from functools import partial
 from inspect import isawaitable
 from typing import Any
 
-from asgiref.sync import async_to_sync
-
 from ..exceptions import TaskTimeout
+from .event_loops import in_loop
 from .forks import ForksEnd
 
 logger = logging.getLogger("django_vtqueue")
@@ -162,7 +161,7 @@ def awaited(function: Callable[..., Awaitable[Any]], seconds: float | None = Non
         outer, _awaiting[thread] = _awaiting.get(thread), end
         try:
             with interrupting(end):
-                return async_to_sync(call)()
+                return in_loop(call)
         finally:
             if outer:
                 _awaiting[thread] = outer

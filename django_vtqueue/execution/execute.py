@@ -139,8 +139,8 @@ class Execution:
                 self.job, self.backend, writes_to, lambda: self.settlement_of(call()), self._conclude, tell=self.tell
             )
         value = call()
-        if self._ledger and self._ledger.suspended:  # the task has not let it pass; it waits all the same
-            raise self._ledger.suspended
+        if self._ledger and (ending := self._ledger.ending):
+            raise ending
         return self._conclude(self.settlement_of(value))
 
     def prepared(self) -> Callable[[], Any]:

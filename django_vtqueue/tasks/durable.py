@@ -6,10 +6,10 @@ from datetime import timedelta
 from inspect import iscoroutinefunction, signature
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from asgiref.sync import sync_to_async
 from django.db.models import Model, QuerySet
 
-from ..core.steps import STEP
+from ..core.event_loops import in_thread
+from ..core.steps import EVENT, GATHER, ITERATE, SLEEP, STEP
 from ..core.timeouts import awaited_value
 from ..exceptions import StepError
 from . import waits
@@ -43,15 +43,17 @@ class DurableContext:
         """
         ledger = self._ledger
         check_function(name, function, transactional)
-        if record := ledger.next(STEP, name):
-            return cast(T, record.get("value"))
-        with ledger.making(name), ledger.one_transaction() if transactional else nullcontext():
-            began = ledger.now()
-            return cast(T, ledger.finish(name, began, awaited_value(function(*args, **kwargs))))
+        with ledger.alone(STEP, name):
+            if record := ledger.next(STEP, name):
+                return cast(T, record.get("value"))
+            with ledger.making(), ledger.one_transaction() if transactional else nullcontext():
+                began = ledger.now()
+                return cast(T, ledger.finish(name, began, awaited_value(function(*args, **kwargs))))
 
     def sleep(self, name: str, duration: float | timedelta) -> None:
         """Go on after ``duration`` (seconds or a timedelta); the job gives its slot back meanwhile."""
-        waits.sleep(self._ledger, name, duration)
+        with self._ledger.alone(SLEEP, name):
+            waits.sleep(self._ledger, name, duration)
 
     def wait_for(self, name: str, timeout: float | timedelta | None = None) -> Any:
         """Return the value of the event ``name`` when it has come; see send_event.
@@ -59,7 +61,8 @@ class DurableContext:
         ``timeout``: seconds or a timedelta, after which None is returned; None: none. The job gives its slot back
         meanwhile. Events of one name are taken in the order in which they were sent.
         """
-        return waits.wait_for(self._ledger, name, timeout)
+        with self._ledger.alone(EVENT, name):
+            return waits.wait_for(self._ledger, name, timeout)
 
     def gather(self, name: str, calls: Sequence[TaskCall]) -> list[TaskResult]:
         """Enqueue tasks as children of this job, once; return their results, in order, when all of them have ended.
@@ -67,7 +70,8 @@ class DurableContext:
         ``calls``: of ``call(task, …)``. Those that failed are among them: look at ``status``. The job gives its slot
         back meanwhile. Children are jobs of their own, with the options, queues and retries of their tasks.
         """
-        return waits.gather(self._ledger, name, list(calls) if isinstance(calls, Iterable) else calls)
+        with self._ledger.alone(GATHER, name):
+            return waits.gather(self._ledger, name, list(calls) if isinstance(calls, Iterable) else calls)
 
     def iterate(self, name: str, source: "QuerySet[M] | Sequence[T]") -> Iterator[Any]:
         """Yield the items of a queryset (by primary key), a range or another sequence; go on behind the last done one.
@@ -76,7 +80,13 @@ class DurableContext:
         were made are not made again. When its worker is asked to stop, or the queue is paused, the job gives its slot
         back between two items.
         """
-        return iterate(self._ledger, name, source)
+        walk, end = iterate(self._ledger, name, source), object()
+        while True:
+            with self._ledger.alone(ITERATE, name):
+                item = next(walk, end)
+            if item is end:
+                return
+            yield item
 
     async def astep(
         self, name: str, function: Callable[..., Any], /, *args: Any, transactional: bool = False, **kwargs: Any
@@ -84,35 +94,34 @@ class DurableContext:
         """See step; ``function`` may be async, but not with ``transactional``."""
         ledger = self._ledger
         if not iscoroutinefunction(function):
-            return await sync_to_async(self.step)(name, function, *args, transactional=transactional, **kwargs)
+            return await in_thread(self.step, name, function, *args, transactional=transactional, **kwargs)
         if transactional:
             raise StepError(f"Step {name!r} is transactional, so its function cannot be async.")
-        ledger.refuse_nested(STEP, name)  # for steps of async functions may be asked for beside each other
-        with ledger.making(name):
-            if record := await sync_to_async(ledger.next)(STEP, name, inside=True):
+        with ledger.alone(STEP, name):
+            if record := await in_thread(ledger.next, STEP, name):
                 return record.get("value")
-            began = ledger.now()
-            value = await function(*args, **kwargs)
-            return await sync_to_async(ledger.finish)(name, began, value)
+            with ledger.making():
+                began = ledger.now()
+                value = await function(*args, **kwargs)
+                return await in_thread(ledger.finish, name, began, value)
 
     async def asleep(self, name: str, duration: float | timedelta) -> None:
         """See sleep."""
-        await sync_to_async(self.sleep)(name, duration)
+        await in_thread(self.sleep, name, duration)
 
     async def agather(self, name: str, calls: Sequence[TaskCall]) -> list[TaskResult]:
         """See gather."""
-        return await sync_to_async(self.gather)(name, calls)
+        return cast(list[TaskResult], await in_thread(self.gather, name, calls))
 
     async def aiterate(self, name: str, source: "QuerySet[M] | Sequence[T]") -> AsyncIterator[Any]:
         """See iterate."""
         walk, end = self.iterate(name, source), object()
-        following = sync_to_async(lambda: next(walk, end))
-        while (item := await following()) is not end:
+        while (item := await in_thread(next, walk, end)) is not end:
             yield item
 
     async def await_for(self, name: str, timeout: float | timedelta | None = None) -> Any:
         """See wait_for."""
-        return await sync_to_async(self.wait_for)(name, timeout)
+        return await in_thread(self.wait_for, name, timeout)
 
 
 def check_function(name: str, function: Callable[..., Any], given: bool) -> None:

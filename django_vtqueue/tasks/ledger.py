@@ -4,10 +4,10 @@ The task runs from its beginning each time. Its n-th call of the context is answ
 if that fits; what comes behind the last one is done now.
 """
 
-import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any
 
 from django.core.exceptions import SynchronousOnlyOperation
@@ -15,6 +15,7 @@ from django.db import connections
 
 from ..core import clock, steps
 from ..core.encoding import dumps, legible
+from ..core.event_loops import in_event_loop
 from ..core.job import SHORT, HeldJob
 from ..core.steps import EVENT, GATHER, ITERATE, SLEEP, STEP, Record, Suspend, Waiting
 from ..engines import Engine, engine_for
@@ -44,7 +45,8 @@ class Ledger:
     suspended: Suspend | None = None
     stopped: bool = False  # it is wanted to stop
     _stored: steps.Steps | None = None  # None: not read yet
-    _busy: str = ""  # the step that is being made
+    _lock: Lock = field(default_factory=Lock)  # held by the call that is under way, in whatever thread
+    _under_way: str = ""  # its name
     _failed: BaseException | None = None  # what a step has raised
     _depth: int = 0  # of the caller's atomic blocks
 
@@ -82,12 +84,17 @@ class Ledger:
         try:
             return steps.read(row[0])
         except (ValueError, RecursionError) as error:
-            raise DurableMismatch(f"The stored steps cannot be read: {error}") from error
+            raise self.mismatch(f"The stored steps cannot be read: {error}") from error
 
     def lost(self) -> LeaseLost:
         """Return the error of a job that is not held any more."""
         held = self.held
         return LeaseLost(f"Job {held.id} is not held under claim {held.claims} any more: its lease ended. Stop here.")
+
+    @property
+    def ending(self) -> BaseException | None:
+        """What ends the attempt, although the task has caught it: it waits, or its code does not fit what is stored."""
+        return self.suspended or (self._failed if isinstance(self._failed, DurableMismatch) else None)
 
     def now(self) -> int:
         return self.engine.now() + self.later
@@ -98,30 +105,42 @@ class Ledger:
 
     # -- the next call ------------------------------------------------------------------------------------------------
 
-    def next(self, kind: str, name: str, *, inside: bool = False) -> Record | None:
+    @contextmanager
+    def alone(self, kind: str, name: str) -> Iterator[None]:
+        """Have no other call be under way during the block; raise StepError if one is."""
+        if not self._lock.acquire(blocking=False):
+            raise StepError(
+                f"{kind} {name!r} was asked for inside step {self._under_way!r}, or beside it; one follows the other. "
+                "What runs at once are children: context.gather(…)."
+            )
+        self._under_way = name
+        try:
+            yield
+        finally:
+            self._under_way = ""
+            self._lock.release()
+
+    def next(self, kind: str, name: str) -> Record | None:
         """Return the record of this call, if it was made before; raise DurableMismatch if another one is stored."""
-        self.check(kind, name, inside=inside)
+        self.check(kind, name)
         if self.position < len(self.done):
             record = self.done[self.position]
             if (record.get("kind"), record.get("name")) != (kind, name):
-                raise self.mismatch(kind, name, record.get("kind"), record.get("name"))
+                raise self.another_is_stored(kind, name, record.get("kind"), record.get("name"))
             self.position += 1
             return record
         waiting = self.stored.waiting
         if waiting and waiting.kind in (SLEEP, EVENT) and (waiting.kind, waiting.name) != (kind, name):
-            raise self.mismatch(kind, name, waiting.kind, waiting.name)
+            raise self.another_is_stored(kind, name, waiting.kind, waiting.name)
         return None
 
-    def check(self, kind: str, name: str, *, inside: bool = False) -> None:
-        """Raise an error if no step can be made here; what was raised before is raised again, if the task went on.
-
-        ``inside``: of the block that makes this very step.
-        """
+    def check(self, kind: str, name: str) -> None:
+        """Raise an error if no step can be made here; what was raised before is raised again, if the task went on."""
         if in_event_loop():
             raise SynchronousOnlyOperation(f"{kind} {name!r} in async code is: await context.{ASYNC[kind]}(…)")
         if self.suspended:
             raise self.suspended
-        if self._failed:
+        if self._failed is not None:
             self._failed.add_note(f"The task caught it and went on to {kind} {name!r}: a failed step ends the attempt.")
             raise self._failed
         if not steps.is_name(name):
@@ -133,42 +152,35 @@ class Ledger:
             )
         if self.held.copies:
             raise StepError(f"{kind} {name!r}: a job of a queue with overflow has no steps, its copies would differ.")
-        if not inside:
-            self.refuse_nested(kind, name)
         if self._blocks() > self._depth:
             raise StepError(
                 f"{kind} {name!r} was asked for inside transaction.atomic: a rollback would take its record back. "
                 "Leave the block before, or have the block inside the step: context.step(…, transactional=True)."
             )
 
-    def refuse_nested(self, kind: str, name: str) -> None:
-        """Raise StepError while another step is made."""
-        if self._busy:
-            raise StepError(
-                f"{kind} {name!r} was asked for inside step {self._busy!r}, or beside it; one follows the other. "
-                "What runs at once are children: context.gather(…)."
-            )
+    def mismatch(self, what: str) -> DurableMismatch:
+        """Return the error of code that does not fit what is stored; no step is made after it."""
+        self._failed = DurableMismatch(what)
+        return self._failed
 
-    def mismatch(self, kind: str, name: str, stored_kind: object, stored_name: object) -> DurableMismatch:
-        """Return the error of a call that is not the stored one; no step is made after it."""
-        self._failed = DurableMismatch(
+    def another_is_stored(self, kind: str, name: str, stored_kind: object, stored_name: object) -> DurableMismatch:
+        """Return the error of a call that is not the stored one."""
+        return self.mismatch(
             f"Step {self.position + 1} of this task is {stored_kind} {stored_name!r} as it is stored, but its code "
             f"asks for {kind} {name!r} there. Steps that were made must be asked for again by the same kind and name, "
             f"in the same order. Run the code of that time, repeat steps from {self.position + 1}, or enqueue it anew."
         )
-        return self._failed
 
     def item_is_gone(self, name: str, item: object) -> DurableMismatch:
-        """Return the error of a loop whose item under way has steps, but is not the next one; no step is made after it.
+        """Return the error of a loop whose item under way has steps, but is not the next one.
 
         ``item``: its place, as the loop knows it.
         """
-        self._failed = DurableMismatch(
+        return self.mismatch(
             f"The loop {name!r} does not yield the item that was under way (stored: {item!r}); a part of it is done. "
             "Its items must be the same until it ends: a queryset must not leave out a row that its own steps have "
             f"changed or deleted. Put the row back, or repeat steps from {self.position + 1} to go on without it."
         )
-        return self._failed
 
     # -- what is done now ---------------------------------------------------------------------------------------------
 
@@ -207,16 +219,13 @@ class Ledger:
         return self.suspended
 
     @contextmanager
-    def making(self, name: str) -> Iterator[None]:
-        """Have no other step be made during the block; what it raises ends the attempt."""
-        self._busy = name
+    def making(self) -> Iterator[None]:
+        """Make a step in the block; what that raises ends the attempt."""
         try:
             yield
         except BaseException as error:
             self._failed, self._stored = error, None
             raise
-        finally:
-            self._busy = ""
 
     def finish(self, name: str, began: int, value: Any) -> Any:
         """Store the result of a step, and return it as later attempts will see it."""
@@ -272,12 +281,3 @@ class Ledger:
             return waiting.since, waiting.until
         now = self.now()
         return now, clock.LAST_INSTANT if lasts is None else min(now + lasts, clock.LAST_INSTANT)
-
-
-def in_event_loop() -> bool:
-    """Return whether an event loop runs in this thread."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

@@ -7,7 +7,7 @@ from typing import Any
 from ..core import clock, history, steps
 from ..core.encoding import dumps
 from ..core.steps import EVENT, GATHER, SLEEP, SNOOZE, Record
-from ..exceptions import DurableMismatch, StepError, StepsTooLarge
+from ..exceptions import StepError, StepsTooLarge
 from .calls import TaskCall
 from .compat import TaskResult
 from .ledger import Ledger
@@ -57,7 +57,7 @@ def gather(ledger: Ledger, name: str, calls: Sequence[TaskCall], again: Sequence
             "here. Gather fewer at once, in context.iterate(…), or raise the limit of the queue."
         )
     if record is None or (requeue and "value" not in record):
-        with ledger.making(name), ledger.transaction(ledger.engine.atomic):
+        with ledger.making(), ledger.transaction(ledger.engine.atomic):
             if record is None:
                 ids = ledger.children.enqueue(calls, ledger.held.id, again)
                 record = ledger.add(Record(kind=GATHER, name=name, began=ledger.now(), children=ids))
@@ -69,7 +69,7 @@ def gather(ledger: Ledger, name: str, calls: Sequence[TaskCall], again: Sequence
                 raise ledger.suspend(SNOOZE, name, ledger.held.due_at, ledger.now())
     ids = record["children"]
     if len(ids) != len(calls):
-        raise DurableMismatch(
+        raise ledger.mismatch(
             f"gather {name!r} has {len(ids)} children as it is stored, but its code asks for {len(calls)} now. The "
             "calls must be the same each time: have a step return what they are made of."
         )

@@ -346,7 +346,7 @@ def test_describe_never_raises(error: BaseException) -> None:
 @pytest.mark.parametrize("kind", BROKEN.values(), ids=BROKEN)
 def test_describe_of_what_fails_when_it_is_looked_at(kind: type[Exception]) -> None:
     """Of it there is at least our own text."""
-    error = kind()
+    error = kind("text")
     told = failures.describe(error)
     assert told.exception_class
     assert told.message

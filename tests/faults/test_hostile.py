@@ -49,12 +49,15 @@ def test_any_exception_is_recorded(database: Database, start_worker: Start) -> N
     printed, of 100 MB, of an endless chain of causes, of a class without a proper name, or that fails when it is
     looked at.
     """
-    database.options |= {"queue_options": {"broken": {"handler": "tests.project.broken.handle_broken"}}}
+    handlers = {name: {"handler": f"tests.project.broken.{name}"} for name in ("handle_broken", "ahandle_broken")}
+    database.options |= {"queue_options": handlers}
     worker = start_worker("--threads", "1", **APP)
     raised = {database.enqueue(raise_it, kind): name for kind, name in RAISED.items()}
     ids = [call(database, "raise_error", kind) for kind in tasks.ERRORS]
-    looked_at = [database.enqueue(broken.raise_broken, kind) for kind in broken.BROKEN]
-    looked_at += [Queue("broken", using=ALIAS, max_attempts=1).publish(kind).hex for kind in broken.BROKEN]
+    looked_at = []
+    for kind in broken.BROKEN:
+        looked_at += [database.enqueue(task, kind) for task in (broken.raise_broken, broken.araise_broken)]
+        looked_at += [Queue(name, using=ALIAS, max_attempts=1).publish(kind).hex for name in handlers]
     twice = [call(database, "raise_twice", kind, max_attempts=2) for kind in ("unprintable", "noted", "odd class")]
     after = database.enqueue(add, 1, 2)
     wait_for_end(database, *raised, *ids, *looked_at, *twice, after)

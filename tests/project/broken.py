@@ -55,7 +55,16 @@ class WithoutText(Exception):
     __repr__ = __str__
 
 
+class Hollow(Exception):
+    """It is false, as one with an empty list of errors."""
+
+    def __len__(self) -> int:
+        return 0
+
+
 BROKEN = {
+    "hollow": Hollow,
+    "stop": StopIteration,
     "length": WithoutLength,
     "traceback": WithoutTraceback,
     "name": WithoutName,
@@ -66,8 +75,17 @@ BROKEN = {
 
 @task(max_attempts=1)
 def raise_broken(kind: str) -> None:
-    raise BROKEN[kind]
+    raise BROKEN[kind]("text")
+
+
+@task(max_attempts=1)
+async def araise_broken(kind: str) -> None:
+    raise BROKEN[kind]("text")
+
+
+async def ahandle_broken(job: ClaimedJob) -> None:
+    raise BROKEN[job.payload]("text")
 
 
 def handle_broken(job: ClaimedJob) -> None:
-    raise BROKEN[job.payload]
+    raise BROKEN[job.payload]("text")

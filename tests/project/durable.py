@@ -79,6 +79,11 @@ def changed_code(context: JobContext) -> Any:
     return CODE["run"](context)
 
 
+@task(takes_context=True)
+async def achanged_code(context: JobContext) -> Any:
+    return await CODE["run"](context)
+
+
 @task(transactional=True, takes_context=True)
 def wholly_transactional(context: JobContext) -> None:
     context.step("no", note, "no")

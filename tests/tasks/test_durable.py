@@ -17,10 +17,13 @@ from django_vtqueue.core import steps
 from django_vtqueue.exceptions import PayloadTooLarge
 from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.tasks.compat import task_finished
+from django_vtqueue.tasks.ledger import Ledger
 from tests.pending import run_pending
 from tests.project import durable
+from tests.project.broken import BROKEN
 from tests.project.durable import CODE, DAY
 from tests.project.models import Effect
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.django_db
 
@@ -200,6 +203,57 @@ def test_changed_names() -> None:
     assert effects() == {"one": 3}
 
 
+def test_a_mismatch_that_the_task_catches() -> None:
+    """It ends the job all the same: else what the task has done besides would be taken for the whole."""
+
+    def first(context: Any) -> None:
+        context.step("one", durable.note, "one")
+        raise ConnectionError
+
+    def changed(context: Any) -> str:
+        with suppress(Exception):
+            context.step("other", durable.note, "other")
+        return "all is well"
+
+    run(first)
+    CODE["run"] = changed
+    run_pending(until=DAY)
+    assert letter().exception_class == "django_vtqueue.exceptions.DurableMismatch"
+    assert effects() == {"one": 1}
+
+
+@pytest.mark.parametrize("kind", ["hollow", "stop"])
+def test_steps_that_raise_what_is_no_common_exception(kind: str) -> None:
+    """One that is false, or that no coroutine can raise, ends the attempt as any other; no step is made after it."""
+
+    def fail() -> None:
+        raise BROKEN[kind]
+
+    async def afail() -> None:
+        raise BROKEN[kind]
+
+    def code(context: Any) -> None:
+        with suppress(Exception):
+            context.step("one", fail)
+        context.step("two", durable.note, "two")
+
+    assert "a failed step ends the attempt" in run(code).errors[0].traceback
+
+    for function in (fail, afail):
+
+        async def acode(context: Any, function: Any = function) -> None:
+            with suppress(Exception):
+                await context.astep("one", function)
+            await context.astep("two", durable.note, "two")
+
+        CODE["run"] = acode
+        durable.achanged_code.enqueue()
+        [result] = run_pending()
+        assert (result.status, len(result.errors)) == ("READY", 1)
+        assert "a failed step ends the attempt" in result.errors[0].traceback
+    assert effects() == {}
+
+
 def test_changed_waits() -> None:
     """A job that waits for something else than its code asks for now is a mismatch, too."""
     run(lambda context: context.sleep("nap", 60))
@@ -374,6 +428,33 @@ def test_async_steps_beside_each_other() -> None:
     durable.abeside.enqueue()
     run_pending()
     assert "was asked for inside step 'a', or beside it" in letter().history[-1]["message"]
+
+
+def test_steps_of_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two calls at once one is refused, also while the other one still reads what is stored."""
+    reading, go = threading.Event(), threading.Event()
+
+    def read_slowly(self: Ledger) -> Any:
+        reading.set()
+        assert go.wait(PATIENCE)
+        raise ConnectionError
+
+    def code(context: Any) -> None:
+        def other() -> None:
+            with suppress(ConnectionError):
+                context.step("a", durable.note, "a")
+
+        thread = threading.Thread(target=other)
+        thread.start()
+        try:
+            assert reading.wait(PATIENCE)
+            context.step("b", durable.note, "b")
+        finally:
+            go.set()
+            thread.join()
+
+    monkeypatch.setattr(Ledger, "_read", read_slowly)
+    assert "step 'b' was asked for inside step 'a', or beside it" in run(code).errors[0].traceback
 
 
 def test_a_wait_in_a_task_group() -> None:
