@@ -38,7 +38,7 @@ class Channel:
 
     def open(self) -> None:
         """Find the way of an earlier run, or make a new one; raise MoveRefused if there can be none."""
-        under_way = self._found()
+        under_way = self._find_earlier()
         if not under_way:  # with rows under way it goes on, also if a move back was cut off: else each awaits the other
             self._refuse_way_back()
         if under_way is None:
@@ -58,8 +58,8 @@ class Channel:
                     f"manage.py vtqueue move --from {self.target} --to {self.source}"
                 )
 
-    def _found(self) -> int | None:
-        """Return how many rows are under way in what an earlier run has left; None if there is nothing."""
+    def _find_earlier(self) -> int | None:
+        """Go on with the boxes that an earlier run has left; return how many rows are under way, None without any."""
         for job_id, rows in list(_boxes(self.source, OUTBOX).order_by("-attempts").values_list("pk", "attempts")):
             arrived = _boxes(self.target, INBOX).filter(pk=job_id).values_list("claims", flat=True).first()
             if arrived is not None:

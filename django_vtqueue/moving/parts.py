@@ -145,9 +145,9 @@ class Parts:
         rows = Schedule.objects.using(self.source).exclude(paused_by__startswith=MARK)
         last = self.unfinished().filter(unique_key__startswith=KEY).values_list("unique_key", flat=True)
         names = [str(key).removeprefix(KEY) for key in last]
-        return self._take_rows(rows.exclude(overlap=False, name__in=names), after, self._leave_schedules)
+        return self._take_rows(rows.exclude(overlap=False, name__in=names), after, self._remove_schedules)
 
-    def _leave_schedules(self, keys: Sequence[str]) -> None:
+    def _remove_schedules(self, keys: Sequence[str]) -> None:
         """Delete schedules; pause those that code declares."""
         rows = Schedule.objects.using(self.source).filter(pk__in=keys)
         now = engine_for(self.source).now()

@@ -21,7 +21,7 @@ def find_due(
         due = find_together(engine, scopes, limit, now, named=bool(limits.queues))
         if not rooms or enough(rooms, due):
             return due
-    parts = limits.scoped(engine, limits.apart(scopes), rooms)
+    parts = limits.with_rooms(engine, limits.one_queue_each(scopes), rooms)
     return find_apart(engine, parts, limit, now, limits.shares)
 
 

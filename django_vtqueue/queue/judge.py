@@ -22,7 +22,7 @@ class Judge:
         first = keys if any(limit and limit.ordered for limit in self._limits_of.values()) else ()
         rates = [*queues.rates, *map(of_rate_key, booked)]
         self._known = engine.look_up(queues=queues.most, keys=keys, first=first, rates=rates, booked=booked)
-        self._last: dict[str, tuple[int, int]] = {}  # of rate keys: see _line
+        self._last: dict[str, tuple[int, int]] = {}  # of rate keys: see _last_of
         self._waited: set[str] = set()  # rate keys of which a job that was moved before waits for the one before it
 
     def rooms(self, now: int) -> dict[str, Room]:
@@ -73,7 +73,7 @@ class Judge:
         """
         if (key := row.rate_key) is None:
             return None
-        name, line = of_rate_key(key), self._line(key)
+        name, line = of_rate_key(key), self._last_of(key)
         rate, state = self._rate(row, name, limit, now, verdict, booked=line is not None)
         if not rate:
             return None
@@ -108,7 +108,7 @@ class Judge:
                 verdict.mended[name] = self._known.rates[name] = state
         return limit.rate, state
 
-    def _line(self, key: str) -> tuple[int, int] | None:
+    def _last_of(self, key: str) -> tuple[int, int] | None:
         """Return the last moment that is booked for a job of a rate key, and the burst of that job's task.
 
         That many starts may have been early there: a task with a smaller burst has to wait until they are not.

@@ -138,9 +138,8 @@ class Imports:
 class Limits:
     """The limits of a backend. ``task_options``: those of a task, by its path; None for one that is not loaded.
 
-    ``shares``: those of the queues of a worker that weighs them. ``imports``: of the modules of tasks
-    that are not loaded. ``largest_burst``: of the tasks that share
-    the rate key of a task, by its path.
+    ``shares``: those of the queues of a worker that weighs them. ``imports``: of the modules of tasks that are not
+    loaded. ``largest_burst``: of the tasks that share the rate key of a task, by its path.
     """
 
     options: Options = field(default_factory=Options)
@@ -206,7 +205,7 @@ class Limits:
 
     # Queues
 
-    def apart(self, scopes: Sequence[Scope]) -> Sequence[Scope]:
+    def one_queue_each(self, scopes: Sequence[Scope]) -> Sequence[Scope]:
         """Return scopes with one queue each, where a worker weighs its queues."""
         if self.shares is None:
             return scopes
@@ -221,7 +220,7 @@ class Limits:
         limited = self.limited(scopes)
         return limited.rooms(engine.look_up(queues=limited.most, rates=limited.rates), now) if limited.names else {}
 
-    def scoped(self, engine: Engine, scopes: Sequence[Scope], rooms: Mapping[str, Room]) -> Sequence[Scope]:
+    def with_rooms(self, engine: Engine, scopes: Sequence[Scope], rooms: Mapping[str, Room]) -> Sequence[Scope]:
         """Return scopes in which each queue with a room has one of its own."""
         parts: list[Scope] = []
         for scope in scopes:
@@ -246,11 +245,11 @@ class Limits:
             return earliest(engine, scopes)
         now = engine.now()
         rooms = self.rooms(engine, scopes, now)
-        parts = self.scoped(engine, unpaused(engine, scopes, now), rooms)
+        parts = self.with_rooms(engine, unpaused(engine, scopes, now), rooms)
         full = [scope for scope in parts if scope.raw and scope.jobs_left == 0 and scope.starts_left != 0]
         if any(has_own_key(row) for scope in full for row in engine.due(scope, AMONG, now)):
             return now
-        return earliest(engine, self.scoped(engine, scopes, rooms))
+        return earliest(engine, self.with_rooms(engine, scopes, rooms))
 
 
 NO_LIMITS = Limits()
