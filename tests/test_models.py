@@ -285,7 +285,7 @@ def test_comparisons_of_moments_use_their_indexes(vendor: str) -> None:
     for days in range(300):
         letter(died_at=clock.to_instant(NEW_YEAR - timedelta(days=days)))
     if vendor == POSTGRESQL:  # it reads so few rows as a whole
-        connection.cursor().execute("ANALYZE vtqueue_deadletter; SET LOCAL enable_seqscan = off")
+        connection.cursor().execute("ANALYZE vtqueue_deadletter; SET enable_seqscan = off")
     for letters in (
         DeadLetter.objects.filter(died_at__gte=Now() - timedelta(hours=1)),
         DeadLetter.objects.filter(died_at__range=(NEW_YEAR, NEW_YEAR + ODD)),
