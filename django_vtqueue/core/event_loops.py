@@ -26,7 +26,7 @@ class End:
             self._error = None  # whose traceback has this frame
 
 
-async def in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+async def in_thread(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """Return what a function returns in the thread for synchronous code; a StopIteration becomes a RuntimeError."""
 
     def call() -> End:

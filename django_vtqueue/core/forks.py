@@ -35,13 +35,14 @@ def restore_signal(number: int) -> None:
 @contextmanager
 def handling_signals(given: Iterable[int], handler: Callable[[int, Any], object]) -> Iterator[None]:
     """Handle signals during the block; in another thread than the main one nothing can."""
-    numbers = list(given) if threading.current_thread() is threading.main_thread() else []
-    for number in numbers:
-        handle_signal(number, handler)
+    handled: list[int] = []
     try:
+        for number in given if threading.current_thread() is threading.main_thread() else ():
+            handle_signal(number, handler)
+            handled.append(number)
         yield
     finally:
-        for number in numbers:
+        for number in handled:
             restore_signal(number)
 
 

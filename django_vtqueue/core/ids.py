@@ -59,7 +59,10 @@ def parse_id(value: object) -> UUID | None:
 
 
 def slices(ids: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Yield ids, a few at a time: a statement takes no number of them, and none shall hold the write lock for long."""
+    """Yield ids, or other keys, a few at a time.
+
+    A statement takes no number of them, and none shall hold the write lock for long.
+    """
     return (ids[start : start + SLICE] for start in range(0, len(ids), SLICE))
 
 

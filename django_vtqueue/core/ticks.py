@@ -118,8 +118,7 @@ class Ticks:
         Raise ValueError if this machine does not know the time zone.
         """
         if self._period:
-            wait = self._period - instant % self._period
-            return instant + wait if wait <= FARTHEST else None
+            return instant - instant % self._period + self._period if self._period <= FARTHEST else None
         # In an hour that comes twice cronsim may return what is over: a fixed time is that of the first one.
         return next((tick for tick in self._cron(instant) if tick > instant), None)
 

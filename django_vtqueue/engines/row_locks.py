@@ -1,4 +1,4 @@
-"""Locks of single rows, which a transaction of the project may hold for long. Only PostgreSQL has them."""
+"""Locks, where several connections write at once: of single rows, queues, rates. Only PostgreSQL has them."""
 
 from abc import abstractmethod
 from collections.abc import Collection, Sequence
@@ -7,7 +7,9 @@ from ..core.job import ClaimKey, HeldJob
 
 
 class RowLocks:
-    """The part of an Engine that renews leases beside such locks; here it is as if there were none.
+    """The part of an Engine that has such locks, and renews leases beside them; here it is as if there were none.
+
+    A transaction of the project may hold the lock of a row for long.
 
     ``locks_rows``: whether a statement of a control loop may wait for a row while other rows can be written.
     """
@@ -31,7 +33,7 @@ class RowLocks:
         """Lock a row, in a transaction; wait for ``seconds`` at the most in the line of those who want it, or raise."""
 
     def lock_queue(self, queue_name: str) -> None:
-        """Where several write at once: let no other transaction that calls this go on before this one ends."""
+        """Let no other transaction that calls this for the queue go on before this one ends."""
 
     def lock_queues(self, queues: Collection[str], rates: Collection[str]) -> None:
         """Keep other claims from counting jobs of these queues, and from using these rates, until the transaction ends.

@@ -35,6 +35,7 @@ from ..core.timeouts import awaited, awaited_value, timekeeper
 from ..exceptions import (
     Cancelled,
     DamagedPayload,
+    DurableMismatch,
     GiveUp,
     Indescribable,
     PayloadTooLarge,
@@ -94,7 +95,7 @@ def execute(
     except BaseException as error:
         if inline and issubclass(type(error), KeyboardInterrupt):  # its own __class__ may fail
             raise
-        return execution.outcome_of(error)
+        return execution.outcome_of(execution.misfit or error)
     finally:
         close_leftovers(inline=inline)
 
@@ -142,6 +143,11 @@ class Execution:
         if self._ledger and (ending := self._ledger.ending):
             raise ending
         return self._conclude(self.settlement_of(value))
+
+    @property
+    def misfit(self) -> DurableMismatch | None:
+        """What ends the job, although the task has caught it and raised another exception."""
+        return self._ledger.misfit if self._ledger else None
 
     def prepared(self) -> Callable[[], Any]:
         """Return what the row names, ready to be called."""

@@ -70,8 +70,9 @@ class DurableContext:
         ``calls``: of ``call(task, …)``. Those that failed are among them: look at ``status``. The job gives its slot
         back meanwhile. Children are jobs of their own, with the options, queues and retries of their tasks.
         """
+        calls = list(calls) if isinstance(calls, Iterable) else calls  # they may be made of steps
         with self._ledger.alone(GATHER, name):
-            return waits.gather(self._ledger, name, list(calls) if isinstance(calls, Iterable) else calls)
+            return waits.gather(self._ledger, name, calls)
 
     def iterate(self, name: str, source: "QuerySet[M] | Sequence[T]") -> Iterator[Any]:
         """Yield the items of a queryset (by primary key), a range or another sequence; go on behind the last done one.
@@ -94,34 +95,33 @@ class DurableContext:
         """See step; ``function`` may be async, but not with ``transactional``."""
         ledger = self._ledger
         if not iscoroutinefunction(function):
-            return await in_thread(self.step, name, function, *args, transactional=transactional, **kwargs)
+            return await ledger.in_thread(self.step, name, function, *args, transactional=transactional, **kwargs)
         if transactional:
             raise StepError(f"Step {name!r} is transactional, so its function cannot be async.")
-        with ledger.alone(STEP, name):
+        with ledger.alone(STEP, name), ledger.making():
             if record := await in_thread(ledger.next, STEP, name):
                 return record.get("value")
-            with ledger.making():
-                began = ledger.now()
-                value = await function(*args, **kwargs)
-                return await in_thread(ledger.finish, name, began, value)
+            began = ledger.now()
+            value = await function(*args, **kwargs)
+            return await in_thread(ledger.finish, name, began, value)
 
     async def asleep(self, name: str, duration: float | timedelta) -> None:
         """See sleep."""
-        await in_thread(self.sleep, name, duration)
+        await self._ledger.in_thread(self.sleep, name, duration)
 
     async def agather(self, name: str, calls: Sequence[TaskCall]) -> list[TaskResult]:
         """See gather."""
-        return cast(list[TaskResult], await in_thread(self.gather, name, calls))
+        return cast(list[TaskResult], await self._ledger.in_thread(self.gather, name, calls))
 
     async def aiterate(self, name: str, source: "QuerySet[M] | Sequence[T]") -> AsyncIterator[Any]:
         """See iterate."""
         walk, end = self.iterate(name, source), object()
-        while (item := await in_thread(next, walk, end)) is not end:
+        while (item := await self._ledger.in_thread(next, walk, end)) is not end:
             yield item
 
     async def await_for(self, name: str, timeout: float | timedelta | None = None) -> Any:
         """See wait_for."""
-        return await in_thread(self.wait_for, name, timeout)
+        return await self._ledger.in_thread(self.wait_for, name, timeout)
 
 
 def check_function(name: str, function: Callable[..., Any], given: bool) -> None:

@@ -4,10 +4,10 @@ The task runs from its beginning each time. Its n-th call of the context is answ
 if that fits; what comes behind the last one is done now.
 """
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import Any
 
 from django.core.exceptions import SynchronousOnlyOperation
@@ -15,7 +15,7 @@ from django.db import connections
 
 from ..core import clock, steps
 from ..core.encoding import dumps, legible
-from ..core.event_loops import in_event_loop
+from ..core.event_loops import in_event_loop, in_thread
 from ..core.job import SHORT, HeldJob
 from ..core.steps import EVENT, GATHER, ITERATE, SLEEP, STEP, Record, Suspend, Waiting
 from ..engines import Engine, engine_for
@@ -45,8 +45,9 @@ class Ledger:
     suspended: Suspend | None = None
     stopped: bool = False  # it is wanted to stop
     _stored: steps.Steps | None = None  # None: not read yet
-    _lock: Lock = field(default_factory=Lock)  # held by the call that is under way, in whatever thread
-    _under_way: str = ""  # its name
+    misfit: DurableMismatch | None = None  # the code does not fit what is stored
+    _turn: list[None] = field(default_factory=lambda: [None])  # empty while a call is under way; its pop is atomic
+    _under_way: str = ""  # the kind and name of that call
     _failed: BaseException | None = None  # what a step has raised
     _depth: int = 0  # of the caller's atomic blocks
 
@@ -94,7 +95,7 @@ class Ledger:
     @property
     def ending(self) -> BaseException | None:
         """What ends the attempt, although the task has caught it: it waits, or its code does not fit what is stored."""
-        return self.suspended or (self._failed if isinstance(self._failed, DurableMismatch) else None)
+        return self.suspended or self.misfit
 
     def now(self) -> int:
         return self.engine.now() + self.later
@@ -108,17 +109,18 @@ class Ledger:
     @contextmanager
     def alone(self, kind: str, name: str) -> Iterator[None]:
         """Have no other call be under way during the block; raise StepError if one is."""
-        if not self._lock.acquire(blocking=False):
-            raise StepError(
-                f"{kind} {name!r} was asked for inside step {self._under_way!r}, or beside it; one follows the other. "
-                "What runs at once are children: context.gather(…)."
-            )
-        self._under_way = name
         try:
+            self._turn.pop()
+        except IndexError:
+            raise StepError(
+                f"{kind} {name!r} was asked for inside {self._under_way}, or beside it; one follows the other. "
+                "What runs at once are children: context.gather(…)."
+            ) from None
+        try:
+            self._under_way = f"{kind} {name!r}"
             yield
         finally:
-            self._under_way = ""
-            self._lock.release()
+            self._turn.append(None)
 
     def next(self, kind: str, name: str) -> Record | None:
         """Return the record of this call, if it was made before; raise DurableMismatch if another one is stored."""
@@ -138,8 +140,8 @@ class Ledger:
         """Raise an error if no step can be made here; what was raised before is raised again, if the task went on."""
         if in_event_loop():
             raise SynchronousOnlyOperation(f"{kind} {name!r} in async code is: await context.{ASYNC[kind]}(…)")
-        if self.suspended:
-            raise self.suspended
+        if self.ending:
+            raise self.ending
         if self._failed is not None:
             self._failed.add_note(f"The task caught it and went on to {kind} {name!r}: a failed step ends the attempt.")
             raise self._failed
@@ -160,8 +162,8 @@ class Ledger:
 
     def mismatch(self, what: str) -> DurableMismatch:
         """Return the error of code that does not fit what is stored; no step is made after it."""
-        self._failed = DurableMismatch(what)
-        return self._failed
+        self.misfit = DurableMismatch(what)
+        return self.misfit
 
     def another_is_stored(self, kind: str, name: str, stored_kind: object, stored_name: object) -> DurableMismatch:
         """Return the error of a call that is not the stored one."""
@@ -217,6 +219,14 @@ class Ledger:
         """Return what ends this attempt, for the job waits; no step is made after it."""
         self.suspended = Suspend(Waiting(kind, name, until, since))
         return self.suspended
+
+    async def in_thread(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Return what a function returns in the thread for synchronous code; no step is made after a cancellation."""
+        try:
+            return await in_thread(function, *args, **kwargs)
+        except asyncio.CancelledError as error:
+            self._failed, self._stored = error, None
+            raise
 
     @contextmanager
     def making(self) -> Iterator[None]:

@@ -116,12 +116,13 @@ def checked_name(name: Any) -> str | None:
     """Return the name of a schedule, None for the default; raise ValueError for what is none."""
     if name is None:
         return None
-    no_page = (".", "..")  # browsers take these out of its address
-    if isinstance(name, str) and 0 < len(name) <= LONGEST_SCHEDULE_NAME and name.isprintable() and name not in no_page:
-        return name
-    raise ValueError(
-        f"The name of a schedule is one line of 1 to {LONGEST_SCHEDULE_NAME} characters, not {name!r:.100}."
-    )
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_SCHEDULE_NAME or not name.isprintable():
+        raise ValueError(
+            f"The name of a schedule is one line of 1 to {LONGEST_SCHEDULE_NAME} characters, not {name!r:.100}."
+        )
+    if name in (".", ".."):
+        raise ValueError(f"The name of a schedule cannot be {name!r}: browsers take it out of the address of its page.")
+    return name
 
 
 def allowed(name: str, value: Any, check: Callable[[Any], Any]) -> Any:

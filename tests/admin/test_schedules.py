@@ -137,7 +137,7 @@ def test_make_one(admin_client: Client) -> None:
         ({"expression": "0 0 3 * * *"}, "has 6 fields, but must have five"),
         ({"expression": "0 0 30 2 *"}, "It never comes"),
         ({"expression": "every 60000000000"}, "It never comes"),
-        ({"name": ".."}, "The name of a schedule is one line"),
+        ({"name": ".."}, "The name of a schedule cannot be '..'"),
         ({"time_zone": "Mars/Olympus"}, "There is no time zone"),
         ({"task_path": "os.system"}, "is not a task"),
         ({"task_path": "tests.project.tasks.gone"}, "is not a task"),

@@ -14,7 +14,7 @@ from django_vtqueue.core.settlement import abandoned, released_unfinished
 from django_vtqueue.exceptions import WorkerDied
 from django_vtqueue.queue.claims import NO_GRACE, Claims, Taken, collect
 from django_vtqueue.queue.pauses import earliest
-from django_vtqueue.worker.drain_bar import backlog
+from django_vtqueue.worker.progress_bar import backlog
 from tests.fake_clock import at
 
 from .bench import SECOND, Bench

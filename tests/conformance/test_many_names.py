@@ -6,7 +6,7 @@ import pytest
 
 from django_vtqueue.core.job import Handle, Scope
 from django_vtqueue.queue.pauses import earliest
-from django_vtqueue.worker.drain_bar import backlog
+from django_vtqueue.worker.progress_bar import backlog
 from tests.fake_clock import at
 
 from .bench import Bench

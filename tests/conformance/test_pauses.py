@@ -5,7 +5,7 @@ import pytest
 from django_vtqueue.core.job import Scope
 from django_vtqueue.models import QueueState
 from django_vtqueue.queue.pauses import earliest, unpaused
-from django_vtqueue.worker.drain_bar import backlog
+from django_vtqueue.worker.progress_bar import backlog
 from tests.fake_clock import at
 
 from .bench import Bench

@@ -1,6 +1,7 @@
 """``manage.py vtqueue move``, as people call it."""
 
 import io
+import logging
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from django.db import connections
 from django.db.migrations.recorder import MigrationRecorder
 
 from django_vtqueue.core import clock
+from django_vtqueue.management.subcommands import move as move_command
 from django_vtqueue.models import Job, Requeue
 from django_vtqueue.patterns.lease import Lease
 
@@ -59,9 +61,22 @@ def test_what_it_says(pair: Pair) -> None:
 
 def test_without_tqdm(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bar is an extra: without it a move is the same."""
+    monkeypatch.setattr(move_command, "is_terminal", lambda stream: True)
     monkeypatch.setitem(sys.modules, "tqdm", None)
     job(pair.source)
     assert move() == ["Moved 1 row from 'source' to 'target'."]
+
+
+def test_the_bar(pair: Pair, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """On a terminal a bar counts the rows that have arrived; the project's own handlers write what is logged."""
+    monkeypatch.setattr(move_command, "is_terminal", lambda stream: True)
+    for _ in range(3):
+        job(pair.source)
+    move()
+    assert "3/3" in capsys.readouterr().err
+    with move_command.progress_bar(lambda: 1, "row", show=True):
+        logging.getLogger("django_vtqueue").warning("once")
+    assert "once" not in capsys.readouterr().err
 
 
 def test_dry_run(pair: Pair) -> None:

@@ -1,6 +1,7 @@
 """Durable tasks: what is done in steps is kept, and a job that waits goes on where it was."""
 
 import asyncio
+import copy
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -8,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.db import transaction
 from django.test import TestCase
 from pytest_django import Settings
@@ -19,7 +21,7 @@ from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.tasks.compat import task_finished
 from django_vtqueue.tasks.ledger import Ledger
 from tests.pending import run_pending
-from tests.project import durable
+from tests.project import durable, tasks
 from tests.project.broken import BROKEN
 from tests.project.durable import CODE, DAY
 from tests.project.models import Effect
@@ -203,7 +205,8 @@ def test_changed_names() -> None:
     assert effects() == {"one": 3}
 
 
-def test_a_mismatch_that_the_task_catches() -> None:
+@pytest.mark.parametrize("then", [None, ValueError(), Snooze(60)], ids=str)
+def test_a_mismatch_that_the_task_catches(then: Exception | None) -> None:
     """It ends the job all the same: else what the task has done besides would be taken for the whole."""
 
     def first(context: Any) -> None:
@@ -213,13 +216,84 @@ def test_a_mismatch_that_the_task_catches() -> None:
     def changed(context: Any) -> str:
         with suppress(Exception):
             context.step("other", durable.note, "other")
+        if then:
+            raise then
         return "all is well"
 
     run(first)
     CODE["run"] = changed
     run_pending(until=DAY)
     assert letter().exception_class == "django_vtqueue.exceptions.DurableMismatch"
+    assert (letter().attempts, "a failed step" in letter().traceback) == (2, False)
     assert effects() == {"one": 1}
+
+
+def test_a_mismatch_in_a_task_group() -> None:
+    """Asyncio wraps it in a group of exceptions; the job is a dead letter with it at once."""
+
+    async def first(context: Any) -> None:
+        await context.astep("one", durable.note, "one")
+        raise ConnectionError
+
+    async def changed(context: Any) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(context.astep("other", durable.note, "other"))
+
+    CODE["run"] = first
+    durable.achanged_code.enqueue()
+    run_pending()
+    CODE["run"] = changed
+    run_pending(until=DAY)
+    assert letter().exception_class == "django_vtqueue.exceptions.DurableMismatch"
+    assert letter().attempts == 2
+
+
+def test_steps_that_are_made_while_a_call_is_prepared() -> None:
+    """The children of a gather may be made of steps; a function may have any parameter; the context may be copied."""
+
+    def code(context: Any) -> Any:
+        copy.deepcopy(context)
+        calls = (call(tasks.add, context.step(f"s{number}", int), 1) for number in range(2))
+        return [child.return_value for child in context.gather("g", calls)]
+
+    CODE["run"] = code
+    durable.changed_code.enqueue()
+    assert run_pending()[-1].return_value == [1, 1]
+
+    async def acode(context: Any) -> Any:
+        return await context.astep("one", dict, function=1, self=2)
+
+    CODE["run"] = acode
+    durable.achanged_code.enqueue()
+    assert run_pending()[-1].return_value == {"function": 1, "self": 2}
+
+
+@pytest.mark.parametrize("kind", ["sync", "async", "sleep"])
+def test_calls_that_are_cancelled_while_they_wait_for_the_thread(kind: str) -> None:
+    """Whether it was made is not known: no step is made after it in this attempt, and the next one makes it first."""
+    go = threading.Event()
+
+    async def note() -> None:
+        await sync_to_async(durable.note)("one")
+
+    async def code(context: Any) -> None:
+        busy = asyncio.ensure_future(sync_to_async(go.wait)(PATIENCE))
+        await asyncio.sleep(0)  # the thread is taken from now on
+        asyncio.get_running_loop().call_later(0.1, go.set)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0 if go.is_set() else 0.01):
+                if kind == "sleep":
+                    await context.asleep("one", 0)
+                else:
+                    await context.astep("one", note if kind == "async" else durable.note, *["one"] * (kind == "sync"))
+        await busy
+        await context.astep("two", durable.note, "two")
+
+    CODE["run"] = code
+    durable.achanged_code.enqueue()
+    [result] = run_pending()
+    assert result.status == "READY"
+    assert "two" not in effects()
 
 
 @pytest.mark.parametrize("kind", ["hollow", "stop"])

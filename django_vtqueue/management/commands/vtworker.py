@@ -29,12 +29,12 @@ from ...queue.pauses import paused
 from ...queue.schema import mismatch
 from ...tasks.task import import_task_modules
 from ...worker import systemd
-from ...worker.drain_bar import drain_bar, in_scope
 from ...worker.inline import run_due
 from ...worker.log import WorkerLog, log_lines, without_unread_records
 from ...worker.loop import Worker
 from ...worker.options import WorkerOptions, limits_of, scopes_of, served
 from ...worker.outage import Outage
+from ...worker.progress_bar import drain_bar, in_scope
 from ...worker.reload import run_with_reload, stop_with_parent
 from ...worker.shutdown import exit_at_once
 from ...worker.stop_signals import StopSignals

@@ -13,7 +13,7 @@ from ...engines import engine_for
 from ...moving.channel import MoveRefused, under_way
 from ...moving.move import Move
 from ...queue.schema import mismatch
-from ...worker.drain_bar import progress_bar
+from ...worker.progress_bar import progress_bar
 from ..output import is_terminal, table
 
 HELP = "Moves jobs, dead letters, schedules and all else to another database, while workers and publishers go on."

@@ -29,19 +29,18 @@ def drain_bar(engine: Engine, scopes: Sequence[Scope], log: WorkerLog, *, show: 
 
 @contextmanager
 def progress_bar(total: Callable[[], int], unit: str, *, show: bool) -> Iterator[Callable[[int], None] | None]:
-    """Yield what moves a bar on, if tqdm is installed (``django-vtqueue[progress]``) and it is to be shown; else None.
-
-    What was published meanwhile makes it longer.
-    """
+    """Yield what moves a bar on; None if it is not to be shown, or tqdm (``django-vtqueue[progress]``) is not there."""
     if not (show and find_spec("tqdm")):
         yield None
         return
     from tqdm import tqdm
     from tqdm.contrib.logging import logging_redirect_tqdm
 
-    with logging_redirect_tqdm([logger]), tqdm(total=total(), unit=unit, dynamic_ncols=True) as bar:
+    redirected = [logger] if logger.handlers else []  # tqdm would give it one, beside those that the project has
+    with logging_redirect_tqdm(redirected), tqdm(total=total(), unit=unit, dynamic_ncols=True) as bar:
 
         def grow(number: int) -> None:
+            """Move it on; what was published meanwhile makes it longer."""
             bar.total = max(bar.total or 0, bar.n + number)
             bar.update(number)
 
