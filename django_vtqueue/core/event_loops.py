@@ -4,7 +4,7 @@ What they raise does not go through a future: that loses an exception that is fa
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from asgiref.sync import async_to_sync, sync_to_async
@@ -48,6 +48,19 @@ def in_loop(function: Callable[[], Awaitable[Any]]) -> Any:
             return End(error=error)
 
     return async_to_sync(call)().result()
+
+
+async def to_its_end(coroutine: Coroutine[Any, Any, None]) -> None:
+    """Await what must not be left half done; a cancellation meanwhile is raised behind it."""
+    task, cancelled = asyncio.ensure_future(coroutine), None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled:
+        raise cancelled
+    task.result()
 
 
 def in_event_loop() -> bool:

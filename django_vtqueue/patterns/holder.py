@@ -221,6 +221,10 @@ class Holder:
                 "time, so that another instance may hold it. Stop what needs it, and acquire it anew."
             )
 
+    def let_end(self) -> None:
+        """Renew the lease no more: it ends by itself, if it is not given back before."""
+        self._done.set()
+
     def release(self) -> None:
         """Give the row back, so that an instance that waits takes it at once; nothing happens if it is not held."""
         self._done.set()

@@ -8,9 +8,9 @@ from types import TracebackType
 from typing import Any
 from weakref import finalize
 
-from asgiref.sync import sync_to_async
 from django.db import DatabaseError
 
+from ..core.event_loops import in_thread, to_its_end
 from ..core.failures import shown
 from ..core.names import LEASE, reserved_name
 from ..engines import database_for
@@ -138,18 +138,19 @@ class Lease:
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        await asyncio.shield(asyncio.ensure_future(sync_to_async(self.__exit__)(None, None, None)))
+        self._holder.let_end()  # whatever keeps what follows from being run
+        await to_its_end(in_thread(self.__exit__, None, None, None))
 
     async def _attempt(self, troubled: bool) -> bool | None:
         """Try to become the leader; one that is cancelled meanwhile is not."""
-        trying = asyncio.ensure_future(sync_to_async(self._holder.attempt)(troubled))
+        trying = asyncio.ensure_future(in_thread(self._holder.attempt, troubled))
         try:
             return await asyncio.shield(trying)
         except asyncio.CancelledError:
-            await asyncio.shield(asyncio.ensure_future(self._undo(trying)))
+            await to_its_end(self._undo(trying))
             raise
 
     async def _undo(self, trying: "asyncio.Future[bool | None]") -> None:
         await asyncio.wait([trying])
         if not trying.exception() and trying.result():
-            await sync_to_async(self.__exit__)(None, None, None)
+            await in_thread(self.__exit__, None, None, None)

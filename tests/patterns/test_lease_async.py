@@ -14,7 +14,7 @@ from django_vtqueue import Lease
 from django_vtqueue.patterns.holder import Holder
 
 from ..conftest import ALIAS
-from ..waiting import PATIENCE
+from ..waiting import PATIENCE, wait_until
 from .test_lease import locked
 
 
@@ -141,14 +141,36 @@ def test_cancelled_twice_at_the_end_of_the_block(leases: Any) -> None:
         for _ in range(2):
             await asyncio.sleep(0.05)
             holding.cancel()
+        await asyncio.sleep(0.05)
+        assert not holding.done()
+        go_on.set()
         with pytest.raises(asyncio.CancelledError):
             await holding
-        go_on.set()
+        assert not lease.held
         assert await other_work
-        await given_back(lease)
 
     run(main())
     assert leases().acquire(blocking=False)
+
+
+def test_cancelled_with_the_whole_loop_at_the_end_of_the_block(leases: Any) -> None:
+    """A loop that ends while the lease waits to be given back leaves one that is renewed no more."""
+    lease, go_on = leases(), threading.Event()
+
+    async def main() -> None:
+        await enter(lease)
+        other_work = asyncio.ensure_future(sync_to_async(go_on.wait)(PATIENCE))
+        await asyncio.sleep(0.05)
+        holding = asyncio.ensure_future(lease.__aexit__())
+        await asyncio.sleep(0.05)
+        asyncio.get_running_loop().call_later(0.2, go_on.set)
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:  # as asyncio.run does in the end
+            task.cancel()
+        await asyncio.wait([holding, other_work])
+
+    run(main())
+    wait_until(lambda: not lease.held)
+    assert leases().acquire(timeout=PATIENCE)
 
 
 def test_waits_through_a_lock(leases: Any, alias: str, monkeypatch: pytest.MonkeyPatch) -> None:
