@@ -16,7 +16,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import Any
 
 from django.core.exceptions import SynchronousOnlyOperation
 
@@ -122,7 +122,9 @@ def assert_enqueued(
     if args or kwargs:
         check_call(task, args, kwargs)
         wanted = _as_json(arguments_of(task, args, kwargs))
-    backend = cast(VTQueueBackend, task.get_backend())
+    backend = task.get_backend()
+    if not isinstance(backend, VTQueueBackend):
+        raise TypeError(f"assert_enqueued looks for tasks of this queue; backend {task.backend!r} is another one.")
     rows = [row for model in (Job, DeadLetter) for row in model.objects.using(backend.database).exclude(task_path="")]
     rows.sort(key=lambda row: row.pk, reverse=True)
     of_task = [row for row in rows if row.task_path == task.module_path]

@@ -14,6 +14,7 @@ from pytest_django import Settings
 
 from django_vtqueue import TaskResultStatus, control
 from django_vtqueue.models import DeadLetter, Job
+from django_vtqueue.tasks.compat import Task
 from django_vtqueue.testing import QueueAssertions, arun_pending, assert_enqueued, run_pending
 from tests.project import broken, tasks, transactional
 from tests.project.models import Effect
@@ -243,6 +244,13 @@ class AsyncTests(TestCase):
 
 
 # -- assertions -----------------------------------------------------------------------------------------------------
+
+
+def test_a_task_of_another_backend(settings: Settings) -> None:
+    """It is said that it is not looked for, as ``wait_for_result`` says it."""
+    settings.TASKS = {"default": {"BACKEND": f"{Task.__module__.partition('.base')[0]}.backends.dummy.DummyBackend"}}
+    with pytest.raises(TypeError, match="looks for tasks of this queue; backend 'default' is another one"):
+        assert_enqueued(tasks.add)
 
 
 @pytest.mark.django_db

@@ -102,9 +102,12 @@ def carry_out(
         log = [as_job(row) if note else row for row in rows if row.pk in changed]
         LogEntry.objects.log_actions(request.user.pk, log, flag, note)  # type: ignore[arg-type]
     left = [row for row in rows if row.pk not in changed]
-    if not rows:
+    there = set(queryset.model._base_manager.using(queryset.db).in_bulk([row.pk for row in left])) if left else ()
+    left = [row for row in left if row.pk in there]  # others may have taken some meanwhile
+    selected = max(len(set(request.POST.getlist(ACTION_CHECKBOX_NAME))), len(rows))
+    if not changed and not left:
         model_admin.message_user(request, _("What you selected is not here any more."), messages.WARNING)
-    elif (gone := len(set(request.POST.getlist(ACTION_CHECKBOX_NAME))) - len(rows)) > 0:
+    elif (gone := selected - len(changed) - len(left)) > 0:
         text = ngettext(
             "%d of those selected is not here any more.", "%d of those selected are not here any more.", gone
         )

@@ -39,6 +39,16 @@ def in_json(value: Any, **options: Any) -> str:
     return text if storable(printable(text)) == text else json.dumps(value, **options)
 
 
+def writable(text: str, stream: Any) -> str:
+    """Return a text as a stream can write it: what its encoding does not have becomes an escape of JSON."""
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    try:
+        text.encode(encoding)
+        return text
+    except UnicodeEncodeError:
+        return "".join(each if each.encode(encoding, "ignore") else json.dumps(each)[1:-1] for each in text)
+
+
 def table(rows: Iterable[Sequence[object]]) -> Iterator[str]:
     """Yield rows as lines whose columns are as wide as their widest cell."""
     cells = [[printable(storable(" ".join(str(cell).split()))) for cell in row] for row in rows]

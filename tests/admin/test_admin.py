@@ -23,7 +23,7 @@ from django_vtqueue.core import clock, states
 from django_vtqueue.core.history import Entry, read
 from django_vtqueue.core.ids import new_id
 from django_vtqueue.models import DeadLetter, Job, WorkerProcess
-from django_vtqueue.queue import doorbell
+from django_vtqueue.queue import dead_letters, doorbell
 from django_vtqueue.queue.workers import SILENCE
 from tests.pending import run_pending
 
@@ -511,6 +511,22 @@ def test_what_is_gone_meanwhile(admin_client: Client) -> None:
     row.delete()
     row.pk = row_id
     assert said(act(admin_client, "requeue", row)) == ["What you selected is not here any more."]
+
+
+def test_what_others_take_meanwhile(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What another operator has requeued, after the page has read it, is not called damaged; the rest is done."""
+    rows, requeue = [letter() for _ in range(4)], dead_letters.requeue
+
+    def later(letters: Any, **options: Any) -> list[UUID]:
+        requeue(letters[:taken])
+        return requeue(letters, **options)
+
+    monkeypatch.setattr(dead_letters, "requeue", later)
+    taken = 1
+    told = said(act(admin_client, "requeue", *rows[:2]))
+    assert told == ["1 of those selected is not here any more.", "1 dead letter is a job again."]
+    taken = 2
+    assert said(act(admin_client, "requeue", *rows[2:])) == ["What you selected is not here any more."]
 
 
 def test_actions_are_for_one_page(admin_client: Client) -> None:

@@ -2,13 +2,16 @@
 
 import builtins
 import io
+import json
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connections
 from django.utils import timezone
 from pytest_django import Settings
 
@@ -267,6 +270,38 @@ def test_without_tables(sqlite_file: str, settings: Settings) -> None:
     settings.TASKS = {"default": {**settings.TASKS["default"], "OPTIONS": {"database": sqlite_file}}}
     call_command("migrate", "vtqueue", "zero", database=sqlite_file, verbosity=0)
     assert "run: python manage.py migrate vtqueue --database file" in refusal("purge", "--all")
+    with pytest.raises(CommandError, match="run: python manage.py migrate vtqueue --database file"):
+        call_command("vtleader", "nightly", "true", using=sqlite_file)
+
+
+@pytest.mark.parametrize("command", [["status"], ["list"], ["resume", "emails"], ["purge", "--all"]], ids=" ".join)
+def test_a_database_that_cannot_be_opened(
+    sqlite_file: str, settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: list[str]
+) -> None:
+    """It is said in one sentence which one, and why."""
+    settings.TASKS = {"default": {**settings.TASKS["default"], "OPTIONS": {"database": sqlite_file}}}
+    connections[sqlite_file].close()
+    monkeypatch.setitem(connections[sqlite_file].settings_dict, "NAME", tmp_path / "gone" / "db.sqlite3")
+    assert refusal(*command) == "The database 'file' cannot be used: unable to open database file"
+
+
+def test_a_name_that_is_none() -> None:
+    """Pausing and resuming refuse it alike."""
+    for subcommand in ("pause", "resume"):
+        assert "''" in refusal(subcommand, "")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_an_output_without_these_letters(encoding: str) -> None:
+    """What its encoding lacks is written as an escape, which JSON has, too."""
+    Queue("Łódź").publish({"city": "Łódź 日本 🙂 é"})
+    for arguments in (["status"], ["list"], ["list", "--json"]):
+        written = io.BytesIO()
+        out = io.TextIOWrapper(written, encoding=encoding)
+        call_command("vtqueue", *arguments, stdout=out)
+        out.flush()
+    [row] = json.loads(written.getvalue().decode(encoding))
+    assert (row["queue"], row["arguments"]) == ("Łódź", {"city": "Łódź 日本 🙂 é"})
 
 
 def worker(name: str) -> WorkerProcess:

@@ -155,7 +155,7 @@ def test_cancelled_twice_at_the_end_of_the_block(leases: Any) -> None:
 
 def test_cancelled_with_the_whole_loop_at_the_end_of_the_block(leases: Any) -> None:
     """A loop that ends while the lease waits to be given back leaves one that is renewed no more."""
-    lease, go_on = leases(), threading.Event()
+    lease, go_on = leases(ttl=1, renewing=True), threading.Event()
 
     async def main() -> None:
         await enter(lease)

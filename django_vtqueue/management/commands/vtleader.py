@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import DatabaseError, connections
+from django.db import DatabaseError, OperationalError, connections
 
 from ...core import clock
 from ...core.forks import handling_signals
@@ -64,7 +64,10 @@ class Command(BaseCommand):
         if owns_process:
             reap_orphans()
         with log_lines(sys.stderr if owns_process else self.stderr, options["verbosity"]):
-            sys.exit(LeaderLoop(holder, options["command"]).run())
+            try:
+                sys.exit(LeaderLoop(holder, options["command"]).run())
+            except OperationalError as error:  # its tables are not there, say; one that passes is waited for
+                raise CommandError(str(error)) from error
 
 
 class LeaderLoop:

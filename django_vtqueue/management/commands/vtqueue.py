@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from django.core.management.base import BaseCommand, CommandError, no_translations
+from django.db import OperationalError
 
 from ...backend import VTQueueBackend
 from ...core.failures import printable
 from ...queue.lookup import UnclearId
 from ...queue.schema import mismatch
 from ..arguments import add_backend, add_ids
+from ..output import writable
 from ..preconditions import backend_of
 from ..subcommands import jobs, leases, locktest, move, queues, schedules, show, slots, status, why, workers
 from ..subcommands import list as list_
@@ -96,11 +98,11 @@ class Command(BaseCommand):
     def handle(self, **options: Any) -> None:
         backend = backend_of(options["backend"])
         subcommand = SUBCOMMANDS[options["subcommand"]]
-        if subcommand.reads_tables and (problem := mismatch(backend.database)):
-            raise CommandError(f"{problem}.")
         try:
+            if subcommand.reads_tables and (problem := mismatch(backend.database)):
+                raise CommandError(f"{problem}.")
             for line in subcommand.run(backend, options):
-                self.stdout.write(printable(line))
+                self.stdout.write(writable(printable(line), self.stdout))
             self.stdout.flush()
         except BrokenPipeError:  # the reader has seen enough, as ``head`` does
             if not getattr(self, "_called_from_command_line", False):
@@ -109,3 +111,5 @@ class Command(BaseCommand):
             sys.exit(1)
         except (UnclearId, CommandError) as error:
             raise CommandError(printable(str(error))) from error
+        except OperationalError as error:
+            raise CommandError(printable(f"The database {backend.database!r} cannot be used: {error}")) from error

@@ -75,7 +75,11 @@ def resume(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     if is_reserved(name):
         raise CommandError(refusal(name))
     remark = remark_on(backend, name)
-    if pauses.resume(name, using=database):
+    try:
+        resumed = pauses.resume(name, using=database)
+    except ValueError as error:
+        raise CommandError(str(error)) from None
+    if resumed:
         yield f"Queue {name!r} is resumed; the workers were woken."
         return
     paused = ", ".join(pauses.paused(database, engine_for(database).now()))
