@@ -270,7 +270,7 @@ def test_without_tables(sqlite_file: str, settings: Settings) -> None:
     settings.TASKS = {"default": {**settings.TASKS["default"], "OPTIONS": {"database": sqlite_file}}}
     call_command("migrate", "vtqueue", "zero", database=sqlite_file, verbosity=0)
     assert "run: python manage.py migrate vtqueue --database file" in refusal("purge", "--all")
-    with pytest.raises(CommandError, match="run: python manage.py migrate vtqueue --database file"):
+    with pytest.raises(CommandError, match=r"migrate vtqueue --database file"):
         call_command("vtleader", "nightly", "true", using=sqlite_file)
 
 
