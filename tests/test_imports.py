@@ -138,7 +138,7 @@ def test_transactions_wait_for_the_lock_as_an_engine_does() -> None:
         if isinstance(node, ast.Attribute) and node.attr == "atomic" and isinstance(node.value, ast.Name)
         if node.value.id == "transaction" and "engines" not in path.parts
     }
-    assert called == {"patterns/holder.py"}
+    assert called == {"patterns/reserved.py"}
 
 
 def test_the_length_of_files() -> None:

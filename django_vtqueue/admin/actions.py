@@ -102,8 +102,9 @@ def carry_out(
         log = [as_job(row) if note else row for row in rows if row.pk in changed]
         LogEntry.objects.log_actions(request.user.pk, log, flag, note)  # type: ignore[arg-type]
     left = [row for row in rows if row.pk not in changed]
-    there = set(queryset.model._base_manager.using(queryset.db).in_bulk([row.pk for row in left])) if left else ()
-    left = [row for row in left if row.pk in there]  # others may have taken some meanwhile
+    if skipped and left:  # others may have taken some meanwhile
+        there = queryset.model._base_manager.using(queryset.db).in_bulk([row.pk for row in left])
+        left = [row for row in left if row.pk in there]
     selected = max(len(set(request.POST.getlist(ACTION_CHECKBOX_NAME))), len(rows))
     if not changed and not left:
         model_admin.message_user(request, _("What you selected is not here any more."), messages.WARNING)

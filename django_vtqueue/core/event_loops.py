@@ -55,11 +55,11 @@ async def to_its_end(coroutine: Coroutine[Any, Any, None]) -> None:
     task, cancelled = asyncio.ensure_future(coroutine), None
     while not task.done():
         try:
-            await asyncio.shield(task)
+            await asyncio.wait([task])
         except asyncio.CancelledError as error:
             cancelled = error
     if cancelled:
-        raise cancelled
+        raise cancelled from (None if task.cancelled() else task.exception())
     task.result()
 
 

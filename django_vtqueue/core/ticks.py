@@ -113,7 +113,9 @@ class Ticks:
         return zone(self.time_zone or "UTC")
 
     def after(self, instant: int) -> int | None:
-        """Return the first tick later than an instant; None if there is none within 50 years, or it is no expression.
+        """Return the first tick later than an instant; None for a period of more than 50 years, and for no expression.
+
+        None, too, if a cron expression has none within 50 years.
 
         Raise ValueError if this machine does not know the time zone.
         """

@@ -41,12 +41,21 @@ def in_json(value: Any, **options: Any) -> str:
 
 def writable(text: str, stream: Any) -> str:
     """Return a text as a stream can write it: what its encoding does not have becomes an escape of JSON."""
-    encoding = getattr(stream, "encoding", None) or "utf-8"
+    encoding, errors = getattr(stream, "encoding", None) or "utf-8", getattr(stream, "errors", None) or "strict"
     try:
-        text.encode(encoding)
-        return text
-    except UnicodeEncodeError:
-        return "".join(each if each.encode(encoding, "ignore") else json.dumps(each)[1:-1] for each in text)
+        text.encode(encoding, errors)
+    except UnicodeError:
+        return "".join(each if _has(encoding, each) else json.dumps(each)[1:-1] for each in text)
+    except (LookupError, TypeError):  # a stream of the project's own
+        pass
+    return text
+
+
+def _has(encoding: str, letter: str) -> bool:
+    try:
+        return bool(letter.encode(encoding))
+    except UnicodeError:
+        return False
 
 
 def table(rows: Iterable[Sequence[object]]) -> Iterator[str]:

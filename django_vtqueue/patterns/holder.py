@@ -11,7 +11,7 @@ from contextlib import closing
 from typing import Any
 from weakref import WeakSet
 
-from django.db import Error, OperationalError, connections, transaction
+from django.db import Error, OperationalError, connections
 
 from ..core import clock
 from ..core.allowed import Invalid, duration
@@ -97,6 +97,11 @@ class Holder:
         return self.remaining() > 0
 
     @property
+    def _kept(self) -> bool:
+        """Whether it holds its row, and has not let it end."""
+        return self.held and not self._done.is_set()
+
+    @property
     def held_until(self) -> float:
         """The moment (boot clock) until which ``held`` is True if the lease is not renewed; 0 if it is not held."""
         return self._held_until if self.held else 0.0
@@ -119,7 +124,7 @@ class Holder:
         ``stop``: is asked between two looks whether to wait no longer. Raise ValueError for what is no timeout.
         """
         left = clock.NEVER if timeout is None else seconds(timeout, "timeout")
-        if self.held:
+        if self._kept:
             return True
         return self._wait(left, stop) if blocking else self._take(0.0)
 
@@ -159,12 +164,12 @@ class Holder:
         ``left``: seconds to wait for the lock, but a moment at the least: on a busy database it is never free at once.
         """
         with self._changing:
-            if self.held:
+            if self._kept:
                 return True
-            self._refuse_in_transaction("acquired")
+            self.rows.refuse_in_transaction(f"{self.name} cannot be acquired")
             self.rows.look_at_file()
             with self.rows.engine.lock_timeout(max(left, LOOK)):
-                self.release()  # what was lost
+                self.release()  # what was lost, or let end
                 self.rows.create(self.ttl)
                 return self.rows.any_free(self._worker_id) and self._take_row()
 
@@ -196,7 +201,7 @@ class Holder:
 
     def renew(self) -> None:
         """Hold the row for one more lease from now on; raise LeaseLost if it is lost, be it in a wait for the lock."""
-        self._refuse_in_transaction("renewed")
+        self.rows.refuse_in_transaction(f"{self.name} cannot be renewed")
         self.check()
         try:
             with self._changing, self.rows.engine.lock_timeout(self.remaining() + RETRY):
@@ -318,20 +323,6 @@ class Holder:
             until = "this process ends" if self.renewing else "its ttl is over"
             told = f"{self.name} is held, but was dropped: it stays held until {until}. Give it back, or use ``with``."
             warnings.warn(told, ResourceWarning, stacklevel=2)
-
-    def _refuse_in_transaction(self, what: str) -> None:
-        """Raise RuntimeError inside a transaction of the caller's, except that of a TestCase."""
-        if not connections[self.rows.database].get_autocommit() and not connections[self.rows.database].in_atomic_block:
-            raise RuntimeError(f"{self.name} cannot be {what} while autocommit is off: a rollback would take it back.")
-        if connections[self.rows.database].in_atomic_block:
-            try:
-                with transaction.atomic(using=self.rows.database, durable=True):
-                    pass
-            except RuntimeError as error:
-                raise RuntimeError(
-                    f"{self.name} cannot be {what} inside transaction.atomic(): no other instance would see it before "
-                    "the commit. Do it first, and begin the transaction in it."
-                ) from error
 
 
 _holders: "WeakSet[Holder]" = WeakSet()

@@ -1,6 +1,7 @@
 """Leader election: of many instances one holds the lease of a name, and another takes it over when that one is gone."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
@@ -138,19 +139,33 @@ class Lease:
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        self._holder.let_end()  # whatever keeps what follows from being run
-        await to_its_end(in_thread(self.__exit__, None, None, None))
+        self._holder.let_end()  # whatever keeps what follows from being run: the end of the loop, say
+        try:
+            await to_its_end(in_thread(self.__exit__, None, None, None))
+        finally:
+            self._holder.in_block = False
 
     async def _attempt(self, troubled: bool) -> bool | None:
         """Try to become the leader; one that is cancelled meanwhile is not."""
-        trying = asyncio.ensure_future(in_thread(self._holder.attempt, troubled))
+        abandoned = threading.Event()
+
+        def attempt() -> bool | None:
+            taken = self._holder.attempt(troubled)
+            if taken and abandoned.is_set():
+                self.__exit__(None, None, None)
+                return False
+            return taken
+
+        trying = asyncio.ensure_future(in_thread(attempt))
         try:
             return await asyncio.shield(trying)
         except asyncio.CancelledError:
+            abandoned.set()
+            self._holder.let_end()
             await to_its_end(self._undo(trying))
             raise
 
     async def _undo(self, trying: "asyncio.Future[bool | None]") -> None:
         await asyncio.wait([trying])
-        if not trying.exception() and trying.result():
+        if not trying.cancelled() and not trying.exception() and trying.result():
             await in_thread(self.__exit__, None, None, None)

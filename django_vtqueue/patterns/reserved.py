@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from django.db import connections
+from django.db import connections, transaction
 from django.db.models import Q
 
 from ..core import clock
@@ -76,6 +76,21 @@ class ReservedRows:
             new = NewJobs(self.queue_name, "", 0, 0, clock.microseconds(ttl), self.engine.now(), 0, jobs)
             new.unique_keys = list(missing)
             self.engine.insert_with_keys(new)
+
+    def refuse_in_transaction(self, what: str) -> None:
+        """Raise RuntimeError that begins with ``what``, inside a transaction of the caller's that is no TestCase's."""
+        connection = connections[self.database]
+        if not connection.get_autocommit() and not connection.in_atomic_block:
+            raise RuntimeError(f"{what} while autocommit is off: a rollback would take it back.")
+        if connection.in_atomic_block:
+            try:
+                with transaction.atomic(using=self.database, durable=True):
+                    pass
+            except RuntimeError as error:
+                raise RuntimeError(
+                    f"{what} inside transaction.atomic(): no other instance would see it before the commit. Do it "
+                    "first, and begin the transaction in it."
+                ) from error
 
     def look_at_file(self) -> None:
         """Open the database anew if another one is in its place: what was seen in the old one says nothing of it."""

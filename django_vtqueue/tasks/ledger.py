@@ -120,7 +120,7 @@ class Ledger:
             self._under_way = f"{kind} {name!r}"
             yield
         finally:
-            self._turn.append(None)
+            self._turn.append(None)  # the name stays: of a call that was cancelled
 
     def next(self, kind: str, name: str) -> Record | None:
         """Return the record of this call, if it was made before; raise DurableMismatch if another one is stored."""
@@ -225,7 +225,7 @@ class Ledger:
         try:
             return await in_thread(function, *args, **kwargs)
         except asyncio.CancelledError as error:
-            self._failed, self._stored = error, None
+            self._fail(error)
             raise
 
     @contextmanager
@@ -234,8 +234,15 @@ class Ledger:
         try:
             yield
         except BaseException as error:
-            self._failed, self._stored = error, None
+            self._fail(error)
             raise
+
+    def _fail(self, error: BaseException) -> None:
+        """Have no other step be made in this attempt."""
+        if isinstance(error, asyncio.CancelledError):  # one that nobody has cancelled must not raise this
+            self._failed = RuntimeError(f"{self._under_way} was cancelled: whether it was made is not known.")
+        else:
+            self._failed, self._stored = error, None
 
     def finish(self, name: str, began: int, value: Any) -> Any:
         """Store the result of a step, and return it as later attempts will see it."""

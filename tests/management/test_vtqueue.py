@@ -282,7 +282,7 @@ def test_a_database_that_cannot_be_opened(
     settings.TASKS = {"default": {**settings.TASKS["default"], "OPTIONS": {"database": sqlite_file}}}
     connections[sqlite_file].close()
     monkeypatch.setitem(connections[sqlite_file].settings_dict, "NAME", tmp_path / "gone" / "db.sqlite3")
-    assert refusal(*command) == "The database 'file' cannot be used: unable to open database file"
+    assert refusal(*command) == "Database 'file': unable to open database file"
 
 
 def test_a_name_that_is_none() -> None:

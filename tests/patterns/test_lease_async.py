@@ -169,8 +169,37 @@ def test_cancelled_with_the_whole_loop_at_the_end_of_the_block(leases: Any) -> N
         await asyncio.wait([holding, other_work])
 
     run(main())
-    wait_until(lambda: not lease.held)
-    assert leases().acquire(timeout=PATIENCE)
+    assert lease.held
+    assert lease.acquire(blocking=False)  # anew: it is renewed again
+    until = lease._holder.held_until
+    wait_until(lambda: lease._holder.held_until > until)
+    lease.release()
+    with lease:
+        pass
+
+
+def test_a_loop_that_ends_while_it_is_taken(leases: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is taken behind the end of the loop is given back."""
+    lease, taking, go_on, attempt = leases(renewing=True), threading.Event(), threading.Event(), Holder.attempt
+
+    def slow(self: Holder, troubled: bool = False) -> bool | None:
+        taking.set()
+        assert go_on.wait(PATIENCE)
+        return attempt(self, troubled)
+
+    async def main() -> None:
+        entering = asyncio.ensure_future(enter(lease))
+        await asyncio.to_thread(taking.wait, PATIENCE)
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:  # as asyncio.run does in the end
+            task.cancel()
+        await asyncio.wait([entering])
+        go_on.set()
+
+    monkeypatch.setattr(Holder, "attempt", slow)
+    run(main())
+    monkeypatch.undo()
+    assert not lease.held
+    assert leases().acquire(blocking=False)
 
 
 def test_waits_through_a_lock(leases: Any, alias: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -268,8 +268,9 @@ def test_steps_that_are_made_while_a_call_is_prepared() -> None:
     assert run_pending()[-1].return_value == {"function": 1, "self": 2}
 
 
+@pytest.mark.parametrize("grouped", [False, True], ids=["alone", "grouped"])
 @pytest.mark.parametrize("kind", ["sync", "async", "sleep"])
-def test_calls_that_are_cancelled_while_they_wait_for_the_thread(kind: str) -> None:
+def test_calls_that_are_cancelled_while_they_wait_for_the_thread(kind: str, grouped: bool) -> None:
     """Whether it was made is not known: no step is made after it in this attempt, and the next one makes it first."""
     go = threading.Event()
 
@@ -287,13 +288,54 @@ def test_calls_that_are_cancelled_while_they_wait_for_the_thread(kind: str) -> N
                 else:
                     await context.astep("one", note if kind == "async" else durable.note, *["one"] * (kind == "sync"))
         await busy
-        await context.astep("two", durable.note, "two")
+        if not grouped:
+            await context.astep("two", durable.note, "two")
+        async with asyncio.TaskGroup() as group:  # which takes no notice of a task that was cancelled
+            group.create_task(context.astep("two", durable.note, "two"))
 
     CODE["run"] = code
     durable.achanged_code.enqueue()
     [result] = run_pending()
     assert result.status == "READY"
     assert "two" not in effects()
+
+
+@pytest.mark.parametrize("kind", ["transactional", "gather"])
+def test_calls_that_are_cancelled_while_they_are_stored(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """What is stored all the same is whole: in the next attempt nothing is made again."""
+    storing, go, write = threading.Event(), threading.Event(), Ledger.write
+
+    def slowly(self: Ledger, event: int | None = None) -> None:
+        if not storing.is_set():
+            storing.set()
+            assert go.wait(PATIENCE)
+        write(self, event)
+
+    async def make(context: Any) -> Any:
+        if kind == "transactional":
+            return await context.astep("one", durable.note, "one", transactional=True)
+        return len(await context.agather("all", [call(tasks.add, 1, 2)]))
+
+    async def code(context: Any) -> Any:
+        made = asyncio.ensure_future(make(context))
+        if context.attempt == 1:
+            while not storing.is_set():
+                await asyncio.sleep(0.01)
+            made.cancel()
+            asyncio.get_running_loop().call_later(0.1, go.set)
+            with suppress(asyncio.CancelledError):
+                await made
+            await sync_to_async(int)()  # behind it, in the same thread
+            raise ConnectionError
+        return await made
+
+    monkeypatch.setattr(Ledger, "write", slowly)
+    CODE["run"] = code
+    durable.achanged_code.enqueue()
+    *_, last = run_pending(until=DAY)
+    assert (last.status, last.attempts) == ("SUCCESSFUL", 2)
+    assert effects() == ({"one": 1} if kind == "transactional" else {})
+    assert Job.objects.filter(task_path=tasks.add.module_path).count() == (kind == "gather")
 
 
 @pytest.mark.parametrize("kind", ["hollow", "stop"])

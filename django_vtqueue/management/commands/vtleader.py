@@ -13,6 +13,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, OperationalError, connections
 
 from ...core import clock
+from ...core.failures import printable
 from ...core.forks import handling_signals
 from ...engines import engine_for
 from ...patterns.guarded_command import Guarded, reap_orphans
@@ -67,7 +68,7 @@ class Command(BaseCommand):
             try:
                 sys.exit(LeaderLoop(holder, options["command"]).run())
             except OperationalError as error:  # its tables are not there, say; one that passes is waited for
-                raise CommandError(str(error)) from error
+                raise CommandError(printable(str(error))) from error
 
 
 class LeaderLoop:

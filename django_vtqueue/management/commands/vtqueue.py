@@ -112,4 +112,4 @@ class Command(BaseCommand):
         except (UnclearId, CommandError) as error:
             raise CommandError(printable(str(error))) from error
         except OperationalError as error:
-            raise CommandError(printable(f"The database {backend.database!r} cannot be used: {error}")) from error
+            raise CommandError(printable(f"Database {backend.database!r}: {error}")) from error
