@@ -120,7 +120,7 @@ class Ledger:
             self._under_way = f"{kind} {name!r}"
             yield
         finally:
-            self._turn.append(None)  # the name stays: of a call that was cancelled
+            self._turn.append(None)
 
     def next(self, kind: str, name: str) -> Record | None:
         """Return the record of this call, if it was made before; raise DurableMismatch if another one is stored."""
@@ -240,7 +240,7 @@ class Ledger:
     def _fail(self, error: BaseException) -> None:
         """Have no other step be made in this attempt."""
         if isinstance(error, asyncio.CancelledError):  # one that nobody has cancelled must not raise this
-            self._failed = RuntimeError(f"{self._under_way} was cancelled: whether it was made is not known.")
+            self._failed = RuntimeError("A call of the context was cancelled: whether it was made is not known.")
         else:
             self._failed, self._stored = error, None
 
