@@ -17,12 +17,14 @@ class Judge:
         self._limits, self._queues = limits, queues
         kinds = {(row.queue_name, row.task_path) for row in rows if row.may_be_limited}
         self._limits_of = {kind: limits.of_key_or_import(*kind) for kind in kinds}
-        keys = {row.concurrency_key for row in rows if row.concurrency_key is not None}
-        booked = {row.rate_key for row in rows if row.rate_key is not None}
+        keys = {key for row in rows if (key := row.concurrency_key) is not None}
+        self._rates = {key: of_rate_key(key) for row in rows if (key := row.rate_key) is not None}
         first = keys if any(limit and limit.ordered for limit in self._limits_of.values()) else ()
-        rates = [*queues.rates, *map(of_rate_key, booked)]
-        self._known = engine.look_up(queues=queues.most, keys=keys, first=first, rates=rates, booked=booked)
-        self._last: dict[str, tuple[int, int]] = {}  # of rate keys: see _last_of
+        rates = [*queues.rates, *self._rates.values()]
+        self._known = engine.look_up(queues=queues.most, keys=keys, first=first, rates=rates, booked=self._rates)
+        # Of rate keys the last moment that is booked for a job, and the burst of that job's task: that many starts may
+        # have been early there, and a task with a smaller burst has to wait until they are not.
+        self._last = {key: (at, self._burst_of(path)) for key, (at, path) in self._known.booked.items()}
         self._waited: set[str] = set()  # rate keys of which a job that was moved before waits for the one before it
 
     def rooms(self, now: int) -> dict[str, Room]:
@@ -73,7 +75,7 @@ class Judge:
         """
         if (key := row.rate_key) is None:
             return None
-        name, line = of_rate_key(key), self._last_of(key)
+        name, line = self._rates[key], self._last.get(key)
         rate, state = self._rate(row, name, limit, now, verdict, booked=line is not None)
         if not rate:
             return None
@@ -108,15 +110,10 @@ class Judge:
                 verdict.mended[name] = self._known.rates[name] = state
         return limit.rate, state
 
-    def _last_of(self, key: str) -> tuple[int, int] | None:
-        """Return the last moment that is booked for a job of a rate key, and the burst of that job's task.
-
-        That many starts may have been early there: a task with a smaller burst has to wait until they are not.
-        """
-        if key not in self._last and (booked := self._known.booked.get(key)):
-            rate = self._limits.of_key("", booked[1]).rate
-            self._last[key] = booked[0], rate.burst if rate else 1
-        return self._last.get(key)
+    def _burst_of(self, task_path: str) -> int:
+        """Return the burst of a task; 1 if it has no rate here."""
+        rate = self._limits.of_key("", task_path).rate
+        return rate.burst if rate else 1
 
 
 @dataclass(slots=True)
