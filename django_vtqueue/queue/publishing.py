@@ -34,24 +34,29 @@ def publish(
 ) -> None:
     """Store new jobs, and call ``then`` with the duplicates; see store for both, and for what is raised.
 
-    Inside a transaction of the default database that is not the jobs' own this happens after its commit, unless they
-    are ``immediate``: then the size of the payloads and the room in the queue are judged now, and all else is logged.
+    Inside a transaction of another database this happens after its commit, unless they are ``immediate``: then the size
+    of the payloads and the room in the queue are judged now, and all else is logged.
     """
     then = waits_itself(then)  # by now the jobs are stored; a receiver of theirs may publish, too
-    if immediate or not waits_for_commit(database):
+    if immediate or not (awaited := awaited_transaction(database)):
         then(store(new, database, options, timeout, on_duplicate=on_duplicate))
         return
     policy = options.policy(new.queue_name)
     check_size(new, policy)
     check_room(engine_for(database), new, policy)
     later = partial(_store_later, new, database, options, then, on_duplicate)
-    transaction.on_commit(later, using=DEFAULT_DB_ALIAS)
+    transaction.on_commit(later, using=awaited)
 
 
-def waits_for_commit(database: str) -> bool:
-    """Return whether the caller is in a transaction of the default database, and in none of the jobs' own."""
-    own = database == DEFAULT_DB_ALIAS or connections[database].in_atomic_block
-    return not own and connections[DEFAULT_DB_ALIAS].in_atomic_block
+def awaited_transaction(database: str) -> str | None:
+    """Return the database, the default one if there are several, in whose transaction the caller is; None for none.
+
+    In a transaction of the jobs' own database it is None, too: they are a part of that.
+    """
+    if len(connections.settings) == 1 or connections[database].in_atomic_block:
+        return None
+    opened = [each.alias for each in connections.all(initialized_only=True) if each.in_atomic_block]
+    return DEFAULT_DB_ALIAS if DEFAULT_DB_ALIAS in opened else next(iter(opened), None)
 
 
 def _store_later(

@@ -125,7 +125,7 @@ class Queue:
         ``expires`` (a datetime, or seconds or a timedelta from now): what was not claimed by then is never handed out;
         it becomes a dead letter. ``concurrency_key``: of the jobs with this text no more than the queue's
         ``concurrency`` are held at once, however many others are. ``immediate``: where the queue has a database of its
-        own, store it now, whatever becomes of a transaction of the default database.
+        own, store it now, whatever becomes of a transaction of another database.
 
         Returns the job's id. Raises TypeError if the payload is not JSON, ValueError for an argument that is not
         allowed, PayloadTooLarge, QueueFull, DuplicateJob.

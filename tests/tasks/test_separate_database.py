@@ -1,4 +1,4 @@
-"""A queue in a database of its own: what is enqueued in a transaction of the default database waits for its commit."""
+"""A queue in a database of its own: what is enqueued in a transaction of another database waits for its commit."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -67,6 +67,22 @@ def undone(using: str | None = None) -> Iterator[None]:
     with transaction.atomic(using=using):
         yield
         transaction.set_rollback(True, using=using)
+
+
+def test_after_the_commit_of_any_database(configure: Configure) -> None:
+    """The jobs may be in the default database, and the data in another one: they wait for its commit all the same."""
+    configure(database="default")
+    with transaction.atomic(using=ALIAS):
+        add.enqueue(1, 2)
+        assert Job.objects.count() == 0
+    assert Job.objects.count() == 1
+    with undone(ALIAS):
+        add.enqueue(1, 2)
+    assert Job.objects.count() == 1
+    with transaction.atomic(using=ALIAS), undone():  # the second is the jobs' own
+        add.enqueue(1, 2)
+        assert Job.objects.count() == 2
+    assert Job.objects.count() == 1
 
 
 def test_after_the_commit() -> None:
