@@ -76,7 +76,7 @@ __all__ = [
     "wait_for_result",
 ]
 
-_HOMES = {  # the others are exceptions
+_MODULES = {  # the others are exceptions
     "engines.sqlite.lock": ("StaleTransaction",),
     "patterns.lease": ("Lease",),
     "patterns.slot_cycle": ("SlotCycle",),
@@ -98,8 +98,8 @@ if not TYPE_CHECKING:
         """Import a public name when it is first used: this package is imported before the apps are ready."""
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        home = next((module for module, names in _HOMES.items() if name in names), "exceptions")
-        value = globals()[name] = getattr(import_module(f".{home}", __name__), name)
+        module = next((module for module, names in _MODULES.items() if name in names), "exceptions")
+        value = globals()[name] = getattr(import_module(f".{module}", __name__), name)
         return value
 
     def __dir__() -> list[str]:

@@ -217,7 +217,7 @@ def _ahead(run: Requeue) -> QuerySet[DeadLetter]:
 def queue_of_steps(run: Requeue, database: str) -> str:
     """Return the queue of the letters of a run, so that what pauses them pauses it.
 
-    Where no worker runs its tasks, for it has raw jobs only, it is another one.
+    If no worker serves that queue, because it has raw jobs only, it is another queue of the same backend.
     """
     queues = options_for(run.queue_name, database).queues
     return run.queue_name if not queues or run.queue_name in queues else min(queues)

@@ -18,7 +18,7 @@ from .core.counts import HOUR, MINUTE, CountKey, Counts, hour_of, minute_of
 from .core.histograms import NOTHING, Percentiles, added, encode, percentiles
 from .core.ids import first_id
 from .engines import engine_for
-from .inspection.distinct import by_key, fetch, tally
+from .inspection.distinct import by_key, count_by, fetch
 from .models import RESERVED, DeadLetter, HourlyThroughput, Job, Tallied, Throughput
 
 RECENT, WEEK = 3 * HOUR, 7 * 24 * HOUR
@@ -77,7 +77,7 @@ def active(database: str, now: int, minutes: int, most: int) -> Counter[str]:
     rows = counted(Throughput, database, minute_of(now) - (minutes - 1) * MINUTE, now)
     # Both backwards, as the index is read: what is distinct is found without a table of what was seen.
     found = rows.order_by(INSTANT.desc(), "-queue_name").values("queue_name", at=INSTANT).distinct()
-    return Counter({name: number for (name,), number in tally(found[:most], "queue_name").items()})
+    return Counter({name: number for (name,), number in count_by(found[:most], "queue_name").items()})
 
 
 def flows(rows: QuerySet[Any], now: int, minutes: int, times: Mapping[str, Sequence[Percentiles]]) -> dict[str, Flow]:
@@ -124,7 +124,7 @@ def arrivals(
     found: Counter[str] = Counter()
     for model in (Job, DeadLetter):
         made = model._base_manager.using(database).filter(~RESERVED, pk__gte=first, pk__lt=last).order_by("-pk")
-        counts = tally(made.values("queue_name")[: limit - found.total()], "queue_name")
+        counts = count_by(made.values("queue_name")[: limit - found.total()], "queue_name")
         found.update({name: number for (name,), number in counts.items()})
     return dict(found), found.total() >= limit
 

@@ -341,13 +341,14 @@ def test_checks() -> None:
 
 
 def test_every_folder_is_described() -> None:
-    """docs/architecture.md has each folder and each module at the top; it and the README name no file that is not."""
+    """docs/architecture.md has each folder and each module at the top; no page names a file that is not there."""
     described = [name for cells in rows(ROOT / "docs/architecture.md", "where") for name in codes(cells[0])]
     top = {path.name for path in PACKAGE.glob("*.py")} - {"__init__.py"}
     folders = {f"{path.parent.relative_to(PACKAGE)}/" for path in PACKAGE.glob("*/*.py")}
     assert sorted(described) == sorted(top | folders | {"engines/postgresql/", "engines/sqlite/"})
     reading = README.read_text().partition("\n## Reading the source\n")[2]
-    named = codes(reading) + codes((ROOT / "docs/architecture.md").read_text())
+    pages = [(ROOT / "docs" / name).read_text() for name in ("architecture.md", "where-to-look.md")]
+    named = [name for text in (reading, *pages) for name in codes(text)]
     assert [name for name in named if re.fullmatch(r"[a-z_/]+\.py", name) and not places(name)] == []
 
 

@@ -152,8 +152,8 @@ def failing(database: str, now: int, pages: Pages) -> list[Banner]:
 def judged_until(database: str, parents: set[UUID]) -> dict[UUID, datetime]:
     """Return until when these parents have judged the failures of their children themselves, for those that do not.
 
-    One that is dead itself has judged none, and one that waits for them still none of these; one that has ended sees
-    nothing of later ones.
+    A dead parent has judged no failure. A parent that waits has not judged these yet. A parent that has ended does not
+    see later failures.
     """
     found: dict[UUID, datetime] = dict.fromkeys(parents & dead_ones(database, parents), clock.FIRST)
     for some in slices(list(parents)):

@@ -58,11 +58,11 @@ ASKED = {
 class WorkerProcessAdmin(ReadOnlyAdmin):
     """Live workers, and those that died or fell silent within the last hour."""
 
-    list_display = ("worker", "presence", "served", "slots", "occupied", "started", "heartbeat")
+    list_display = ("worker", "status", "served", "slots", "occupied", "started", "heartbeat")
     ordering = ("-started_at",)
     actions = None
     fieldsets = (
-        (None, {"fields": ("presence", "doing")}),
+        (None, {"fields": ("status", "doing")}),
         (_("Details"), {"fields": DETAILS}),
     )
 
@@ -76,7 +76,7 @@ class WorkerProcessAdmin(ReadOnlyAdmin):
         return f"{worker.host}:{worker.pid}"
 
     @admin.display(description=_("state"))
-    def presence(self, worker: WorkerProcess) -> SafeString:
+    def status(self, worker: WorkerProcess) -> SafeString:
         return badge(word_of(worker, database_now()))
 
     @admin.display(description=_("queues"))
@@ -105,7 +105,7 @@ class WorkerProcessAdmin(ReadOnlyAdmin):
         """A user who may not see jobs sees the worker without them."""
         if request.user.has_perm("vtqueue.view_job"):
             return self.fieldsets
-        return ((None, {"fields": ("presence", *DETAILS)}),)
+        return ((None, {"fields": ("status", *DETAILS)}),)
 
     has_stop_permission = permitted("stop_worker")
 

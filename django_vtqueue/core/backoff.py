@@ -25,8 +25,8 @@ def busy_pause(waited: float, chance: float, left: float = inf) -> float:
     """Return the seconds until the next try for SQLite's write lock, after ``waited`` seconds of trying.
 
     About a millisecond; after a second two, and after ten, when something very long holds the lock (a backup, a
-    migration), five. Never longer: where transactional tasks follow each other the lock is free for some 10 ms in
-    between, and a connection that asked less often the longer it had waited did not get it once in 25 s (measured).
+    migration), five. Never longer: between two transactional tasks the lock is free for some 10 ms, and with pauses
+    that grew a connection did not get it once in 25 s (measured).
     ``left``: the seconds that are left of a lease to renew, less than 0 if it has ended. From shortly before its end
     on, when other workers may take what it holds, it stays a millisecond: the holder must get the lock first.
     """

@@ -1,7 +1,7 @@
 """Processes that a task forks: copies of the worker that must not act as one.
 
-A forked process inherits the signal handlers of its parent, and the stack of the thread that forked. Here the handlers
-are taken away from it, so that it can be terminated, and it ends where it leaves the code that forked it.
+A forked process inherits the signal handlers of its parent, and the stack of the thread that forked. Here its
+handlers are set back, so that it can be terminated, and it is ended where it leaves the code that forked it.
 """
 
 import faulthandler

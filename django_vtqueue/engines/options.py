@@ -42,9 +42,9 @@ def options_for(queue_name: str, database: str | None = None) -> Options:
 
 
 def mask_words(queue_name: str, database: str | None = None) -> tuple[str, ...]:
-    """Return the words of ``mask`` for a queue, in small letters: of the backend that names it, else of one that allows
-    any, else (no backend serves it any more) of all.
+    """Return the words of ``mask`` for a queue, in small letters.
 
+    They are those of the backend that names the queue, else of backends that allow any queue, else of all backends.
     ``database``: only of backends that use this alias. Without any backend the defaults hold.
     """
     masks = [entry.mask for entry in _serving(queue_name, database)]

@@ -37,4 +37,4 @@ class Overflow(ABC):
 
     @abstractmethod
     def pass_on(self, row: HeldJob, holder: Copy, copies: str, history: str, lease_until: int) -> None:
-        """Have a row, as it was read in this transaction, be held by another of its copies, under its present claim."""
+        """Make another copy the holder of a row that was read in this transaction; its claim number stays."""

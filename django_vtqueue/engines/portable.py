@@ -39,8 +39,8 @@ class Portable:
     def yielding(self, write: Callable[[], T]) -> T:
         """Return what ``write`` returns, called in an atomic block that locks many rows.
 
-        Where workers lock the same rows in another order, it is undone when it has to wait, so that they go on, and
-        called again.
+        Workers may lock the same rows in another order. So where it would have to wait it is rolled back, which lets
+        them go on, and called again.
         """
         with self.atomic():
             return write()

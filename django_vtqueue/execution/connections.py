@@ -44,8 +44,8 @@ def close_leftovers(*, inline: bool) -> None:
 
     Each on its own, so that one that fails keeps none of the others open. ``inline``: the caller may be inside an
     atomic block of its own (a TestCase), which is left alone. In a thread of a worker an open transaction can only be
-    one that the task did not leave, and would keep the write lock: it is rolled back. A deadline is that of a
-    transaction out of which TaskTimeout, which strikes at any call, has come before it was taken away. An open cursor
+    one that the task did not leave, and would keep the write lock: it is rolled back. A deadline is left where
+    TaskTimeout, which strikes at any call, ended the transaction before the deadline was taken away. An open cursor
     there is one that the task has kept.
     """
     for connection in connections.all(initialized_only=True):

@@ -81,7 +81,7 @@ def fetch(rows: QuerySet[Any], select: str = "{}") -> list[tuple[Any, ...]]:
         return list(cursor.fetchall())
 
 
-def tally(rows: QuerySet[Any], *columns: str) -> Counter[tuple[Any, ...]]:
+def count_by(rows: QuerySet[Any], *columns: str) -> Counter[tuple[Any, ...]]:
     """Return how many rows of a ``values()``, which may be a slice, have the same values in columns."""
     names = ", ".join(columns)
     counts = fetch(rows, f"SELECT {names}, count(*) FROM ({{}}) AS counted GROUP BY {names}")

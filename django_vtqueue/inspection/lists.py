@@ -26,7 +26,7 @@ from ..engines import engine_for
 from ..models import GIVEN_BACK, PARKED, RESERVED, WAITING, Job
 from ..requeueing import PATH
 from ..tasks.signatures import masks_of, searchable
-from .distinct import RAW_AS_INDEXED, tally
+from .distinct import RAW_AS_INDEXED, count_by
 from .overview import levels
 
 RowKey = list[int | str]  # where a row stands in the order of its list; addresses bring it back, or anything else
@@ -155,7 +155,7 @@ def count_jobs(rows: QuerySet[Any], query: ListQuery, size: int, now: int) -> di
         shown = Case(*(When(wanted, then=Value(word)) for word, wanted in conditions.items()), default=Value(""))
         found: Counter[tuple[str]] = Counter()
         for part in parts(rows, replace(query, word=words[0]), None, now):
-            found += tally(part.ordered.values(word=shown)[: size - found.total()], "word")
+            found += count_by(part.ordered.values(word=shown)[: size - found.total()], "word")
             if found.total() == size:
                 break
         counts |= {word: (found[word,], found.total() == size) for word in words}

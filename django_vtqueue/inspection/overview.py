@@ -16,7 +16,7 @@ from ..core import copies, states
 from ..core.clock import LAST, from_instant
 from ..engines import engine_for, options_for
 from ..models import GIVEN_BACK, HIDDEN, RESERVED, WAITING, DeadLetter, Job
-from .distinct import RAW_AS_INDEXED, RowCount, compile_sql, first_of_each, tally
+from .distinct import RAW_AS_INDEXED, RowCount, compile_sql, count_by, first_of_each
 
 LEVELS = 20_000  # priorities of all queues together
 READ, LEAST_READ = 20_000, 100  # jobs, of all priorities together and of each: which are retried is in no index
@@ -202,7 +202,7 @@ def held(database: str, most: int, now: int) -> Held:
     running = ExpressionWrapper(Q(lease_until__gt=now), BooleanField())
     begun = ExpressionWrapper(Q(started_at__isnull=False), BooleanField())
     columns = ("queue_name", "worker_id", "running", "begun", "copies")
-    jobs = tally(rows.annotate(running=running, begun=begun).values(*columns)[:most], *columns)
+    jobs = count_by(rows.annotate(running=running, begun=begun).values(*columns)[:most], *columns)
     found = Held(Counter(), Counter())
     for (queue_name, worker_id, is_running, has_begun, stored), number in jobs.items():
         found.queues[queue_name, "running" if is_running else "expired"] += number
@@ -215,7 +215,7 @@ def held(database: str, most: int, now: int) -> Held:
 def begun(database: str, worker_ids: Collection[str], each: int, most: int, now: int) -> list[Job]:
     """Return up to ``each`` of the jobs that each of these workers has begun, without their large columns.
 
-    One with copies, of the first ``most`` held jobs, is among them once for each of its workers, as that runs it.
+    A job with copies, of the first ``most`` held jobs, is returned once for each worker that runs it.
     """
     jobs = Job.objects.using(database).defer("payload", "history", "result")
     held = jobs.filter(state=states.RUNNING, started_at__isnull=False).order_by("worker_id")

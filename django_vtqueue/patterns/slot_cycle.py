@@ -236,8 +236,8 @@ class Turn:
     def remaining(self) -> float:
         """Return for how many seconds this turn is certainly this instance's own; 0 if it is over.
 
-        It is over by the wall clock when that shows no moment of the turn, by the boot clock when it has lasted as long
-        as it should (a clock that is set back does not lengthen it), and when the slot may be another instance's.
+        It is over as soon as one of these is true: the wall clock is outside of it; the boot clock has counted its
+        length (a clock that is set back does not lengthen it); another instance may have the slot.
         """
         now, held = wall(), self._holder.remaining()
         if now < self.starts_at or self._holder.job is not self._job:

@@ -27,10 +27,10 @@ from ..engines import engine_for, options_of_database, shares_disk
 
 logger = logging.getLogger("django_vtqueue")
 
-# Seconds between two looks of one that waits at a bell, for it may be missed, and is not rung by other machines.
+# Seconds between two looks of a process that waits at a bell: a ring can be missed, and other machines ring none.
 LOOK = 0.1
-RARE_LOOK = 0.25  # where nothing was written lately; and for a result, whose end may be one that no worker makes
-HEARING_LOOK = 1.0  # of one that hears of each commit, wherever it is made (engines/postgresql/listening.py)
+RARE_LOOK = 0.25  # where nothing was written lately; and for a result: people, not only workers, may end the job
+HEARING_LOOK = 1.0  # where LISTEN reports the commits of all hosts (engines/postgresql/listening.py)
 
 RESULTS = "results"  # the folder, inside that of the workers' bells, of the bells of those who wait for a result
 CACHED_FOR = 1.0  # seconds for which a publisher uses the paths that it found

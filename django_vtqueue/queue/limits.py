@@ -63,8 +63,8 @@ class KeyLimit(NamedTuple):
     def rate_in(self, state: RateState | None) -> RateLimit | None:
         """Return the rate for jobs of a rate key with this state.
 
-        While moments are booked what the state says holds for all who share the key, whatever their own code says,
-        until the look (unparking.py) has put those jobs back. It holds for a task that could not be imported, too.
+        While moments are booked, the stored rate holds for every process that shares the key, whatever its own code
+        says; it ends when unparking.py has put those jobs back. It also holds for a task that could not be imported.
         """
         if not state or state[1] == BEING_PUT_BACK or (self.loaded and not self.rate):
             return self.rate

@@ -17,8 +17,8 @@ MOVED = "the jobs of this database ran on %s before; from now on they run here"
 def foreign_origin(engine: Engine) -> Origin | None:
     """Return where the jobs were run last if that was elsewhere; None if it was here, or nowhere yet.
 
-    Here is the same file, whatever the machine is called now (a container has a new name at each start, and the file in
-    its volume is the same), or another file at the same path of the same machine (a backup that was restored).
+    "Here" is the same file, under any name of the machine (a container has a new one at each start), or another file at
+    the same path of the same machine (a backup that was restored).
     """
     if not (here := origin_here(engine)):
         return None

@@ -1,7 +1,7 @@
 """Loops of durable tasks: each item is done once, and after a crash the loop goes on with the one that was under way.
 
-What is done inside of an item is forgotten when the item is done. Which item is under way is stored before it begins:
-its steps, and what it waits for, must not be taken for those of another one.
+What is done inside of an item is forgotten when the item is done. Which item is under way is stored before it begins,
+so that its steps and waits are not taken for those of another item.
 """
 
 from collections.abc import Iterator, Sequence

@@ -23,8 +23,8 @@ POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parame
 def mask_of(task_path: str, queue_name: str, database: str | None) -> Mask:
     """Return what is hidden of the jobs of a task ("": of raw payloads) in a queue; ``database``: the alias.
 
-    Of a task that is not known here it is not known what is passed by position; nor what is passed to a task beyond
-    what it takes, which was meant for another version of it. All of that is hidden.
+    Also hidden: what is passed by position to a task that is not known here, and what a task does not take: it was for
+    another version of it.
     """
     mask = Mask(mask_words(queue_name, database))
     if not task_path:

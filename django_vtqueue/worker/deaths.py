@@ -119,8 +119,8 @@ def remember(engine: Engine, worker_id: str, endings: Sequence[Settlement], died
 def after_death(backend: VTQueueBackend, held: Sequence[HeldJob], now: int, *, over_time: bool) -> list[Settlement]:
     """Return the settlements of the jobs that a worker held when it died.
 
-    ``over_time``: it was killed because one of them was over its time limit. That one has timed out, if it has not
-    ended at the last moment, and the others are released, but for those that may begin only once.
+    ``over_time``: it was killed because one of them was over its time limit. That job has timed out, unless it has just
+    ended. The others are released, except for those that may begin only once.
     """
     begun = [job for job in held if job.begun]
     over = jobs_over_time(backend, begun, now) if over_time else set()
@@ -138,7 +138,7 @@ def after_death(backend: VTQueueBackend, held: Sequence[HeldJob], now: int, *, o
 def jobs_over_time(backend: VTQueueBackend, begun: Sequence[HeldJob], now: int) -> set[ClaimKey]:
     """Return which of these jobs have run for longer than they may.
 
-    If there is none, it is that one which ran longest of those whose task, and limit, this process does not know.
+    If no job is over its limit, it is the one that ran longest of those whose task this process does not know.
     """
     limits = longest_runs(begun, backend)
     over = {job.key for job, seconds in zip(begun, limits, strict=True) if _ran(job, now) >= seconds}

@@ -99,7 +99,7 @@ class Turns:
         self._unsure = True
         with self.engine.transaction():
             self.leases.gaps.note_lock(self.outage.seconds())
-            lost = self.work.settle(outcomes, unheard=self.outage.gone) if outcomes else set()
+            lost = self.work.settle(outcomes, in_doubt=self.outage.gone) if outcomes else set()
             if begun:
                 self.engine.start_attempts(begun, self.engine.now())
             may_begin = bool(transactional and start_attempt(self.engine, transactional, self.engine.now()))

@@ -214,14 +214,14 @@ class Work:
         else:
             self.note_lost(outcome)
 
-    def settle(self, outcomes: Sequence[Outcome], *, unheard: bool) -> set[ClaimKey]:
+    def settle(self, outcomes: Sequence[Outcome], *, in_doubt: bool) -> set[ClaimKey]:
         """Settle what has finished, in the turn's transaction; return the keys of the lost jobs.
 
-        ``unheard``: the last commit may have settled them already, and its answer never came.
+        ``in_doubt``: the last commit may have settled them already, and its answer never came.
         """
         settlements = [outcome.settlement for outcome in outcomes]
         lost = settle(self.engine, settlements)
-        if lost and unheard:
+        if lost and in_doubt:
             missing = [s for s in settlements if s.job.key in lost]
             lost -= {s.job.key for s in missing if settled_before(s, self.engine.find(s.job.id))}
         return lost

@@ -127,7 +127,7 @@ def test_what_is_settled_alone_is_known_to_be_settled(sqlite_file: str, monkeypa
         monkeypatch.undo()
         assert [outcome.job for outcome in held.worker.work.outcomes] == held.jobs[1:]
         with held.engine.transaction():
-            assert held.worker.work.settle(held.worker.work.outcomes, unheard=False) == set()
+            assert held.worker.work.settle(held.worker.work.outcomes, in_doubt=False) == set()
 
 
 def test_a_worker_that_is_told_to_stop_before_it_has_begun(alias: str) -> None:

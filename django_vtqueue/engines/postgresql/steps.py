@@ -63,8 +63,8 @@ RETURNING octet_length(job.steps), job.cancelled_at IS NOT NULL OR EXISTS (
     WHERE pause.queue_name = job.queue_name AND (paused_until IS NULL OR paused_until > %(now)s)
 )"""
 
-# A job that has begun to wait stands at the place that its wait has given it. One that was woken, and failed before it
-# took what it had waited for, stands elsewhere, though the wait is still in its steps: it comes after its backoff.
+# A job that has begun to wait stands at the place that its wait has given it. A job that woke and then failed, before
+# it took what it had waited for, still has the wait in its steps, but it stands at the end of its backoff.
 AT_ITS_WAIT = f"due_at = coalesce((steps::json -> 'waiting' ->> 'until')::bigint, {LAST_INSTANT})"
 
 # A job that a limit has moved (``moved_from``) keeps its place, too: it comes by itself.

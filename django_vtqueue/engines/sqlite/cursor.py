@@ -53,9 +53,9 @@ def for_django(sql: str) -> str:
 def watched(connection: BaseDatabaseWrapper) -> bool:
     """Return whether something may see what goes through the cursor of an open connection.
 
-    That is Django's log of queries, its warning of those that come too early, an execute wrapper, a project's own
-    database backend, or what error trackers, profilers and mocks put in the place of a method on the way of a statement
-    through Django, or of the driver's connection.
+    That is: Django's log of queries; its warning of queries that come too early; an execute wrapper; a database backend
+    of the project; or a method, of Django's cursor or of the driver's connection, that an error tracker, a profiler or
+    a mock has replaced.
     """
     usual = _usual()
     return (

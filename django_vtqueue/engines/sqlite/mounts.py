@@ -28,8 +28,8 @@ LOCAL_LOCKS = {
     "localflocks",
     "lockproto=lock_nolock",
 }
-# One of these an NFS mount needs: else a host may believe for a minute that there is no journal, where another host has
-# been killed in a transaction, and use what that one has half written.
+# An NFS mount needs one of these. Without it a host may not see, for a minute, the journal of another host that was
+# killed in a transaction, and would use pages that are half written.
 FRESH_NAMES = {"lookupcache=none", "lookupcache=pos", "noac"}
 
 

@@ -86,8 +86,8 @@ def requeue(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
 
 def path_of(name: str, database: str) -> str:
     """Return the path of a class of exceptions of dead letters, of which the last part may be given."""
-    meant = Q(exception_class=name) | Q(exception_class__endswith=f".{name}")
-    letters = DeadLetter.objects.using(database).filter(meant)
+    of_class = Q(exception_class=name) | Q(exception_class__endswith=f".{name}")
+    letters = DeadLetter.objects.using(database).filter(of_class)
     found = sorted(letters.values_list("exception_class", flat=True).distinct())
     if len(found) > 1:
         raise CommandError(f"--exception {name} may be {' or '.join(found)}.")
