@@ -12,6 +12,7 @@ from ..core.ids import process_worker_id
 from ..core.job import Scope
 from ..engines import engine_for
 from ..models import HourlyThroughput, Throughput
+from ..patterns.reserved import ReservedRows
 from ..queue.settling import end_leases
 from ..queue.workers import live_workers
 from .channel import Channel, Overtaken
@@ -45,14 +46,14 @@ class Move:
     def go(self, *, wait: bool = False, every: float = 1.0) -> None:
         """Move what may be moved; with ``wait`` until all jobs and dead letters have gone that can go.
 
-        ``every``: seconds between two passes. Raise MoveRefused, or a DatabaseError that does not pass within 30
-        seconds; then the next call goes on.
+        It also waits until the leases and time slots are free whose lease has ended. ``every``: seconds between two
+        passes. Raise MoveRefused, or a DatabaseError that does not pass within 30 seconds; then the next call goes on.
         """
         self._patiently(self.channel.open)
         while True:
             began = time.monotonic()
             self._pass()
-            if not wait or not self.parts.to_go():
+            if not wait or not (self.parts.to_go() or self.parts.ended().exists()):
                 break
             self._gaps.note_work(time.monotonic() - began)
             time.sleep(every)
@@ -62,6 +63,7 @@ class Move:
     def _pass(self) -> None:
         self.refusals.clear()  # what was refused may fit now
         self._patiently(self._end_leases)
+        self._patiently(self._free_reserved)
         parts, now = self.parts, engine_for(self.source).now()
         for take in (parts.take_jobs, parts.take_letters, parts.take_requeues, parts.take_schedules):
             self._take_all(take)
@@ -115,6 +117,14 @@ class Move:
             for scope in (Scope(names, raw) for raw in (False, True)):
                 if ended := engine.ended(scope, ENDED_AT_ONCE, now, self._gaps.grace_period(), overflow=True):
                     end_leases(engine, ended, process_worker_id(), now)
+
+    def _free_reserved(self) -> None:
+        """Free the leases and time slots whose holder is gone, by the rule of an instance that waits for one."""
+        keys: dict[str, set[str]] = {}
+        for name, key in self.parts.held().values_list("queue_name", "unique_key"):
+            keys.setdefault(name, set()).add(str(key))
+        for name, some in keys.items():
+            ReservedRows(name, self.source, some).free_ended(process_worker_id())
 
     def _patiently(self, act: Callable[[], T]) -> T:
         """Do something that may be done again, also if it is not known whether it was done."""

@@ -18,6 +18,7 @@ from ..core.ids import slices
 from ..core.names import MOVES
 from ..engines import engine_for
 from ..models import (
+    HAS_KEY,
     RESERVED,
     UNFINISHED,
     DeadLetter,
@@ -164,8 +165,7 @@ class Parts:
 
     def take_reserved(self, after: Key) -> Batch:
         """Take the rows of leases and time slots that are free."""
-        rows = Job.objects.using(self.source).filter(RESERVED, state=states.READY)
-        return self._take_rows(rows.exclude(queue_name__startswith=MOVES), after)
+        return self._take_rows(self.reserved().filter(state=states.READY), after)
 
     def _take_rows(
         self,
@@ -206,7 +206,6 @@ class Parts:
 
     def numbers(self) -> dict[str, int]:
         """Return how many rows there are that a move takes, sooner or later, by what people call them."""
-        reserved = Job.objects.using(self.source).filter(RESERVED).exclude(queue_name__startswith=MOVES)
         unfinished, others = self.unfinished().count(), (QueueState, Rate, Requeue, Throughput, HourlyThroughput)
         pauses, rates, requeues, *counts = (model._base_manager.using(self.source).count() for model in others)
         return {
@@ -217,12 +216,24 @@ class Parts:
             "schedules": Schedule.objects.using(self.source).exclude(paused_by__startswith=MARK).count(),
             "pauses": pauses,
             "rates": rates,
-            "rows of leases and time slots": reserved.count(),
+            "rows of leases and time slots": self.reserved().count(),
             "rows of statistics": sum(counts),
         }
 
-    def staying(self) -> tuple[int, int, int]:
-        """Return how many jobs run, how many requeues go on, and how many leases and time slots are held."""
+    def reserved(self) -> "QuerySet[Job]":
+        """Return the rows of leases and time slots."""
+        return Job.objects.using(self.source).filter(RESERVED).exclude(queue_name__startswith=MOVES)
+
+    def held(self) -> "QuerySet[Job]":
+        """Return those of them that are not free."""
+        return self.reserved().filter(HAS_KEY, state=states.RUNNING)
+
+    def ended(self) -> "QuerySet[Job]":
+        """Return those of them whose lease has ended, by the clock of the source: the holder may be gone."""
+        return self.held().filter(lease_until__lte=engine_for(self.source).now())
+
+    def staying(self) -> tuple[int, int, int, int]:
+        """Return how many jobs run, how many requeues go on, how many rows are held, and how many have ended leases."""
         requeues = Requeue.objects.using(self.source).filter(ended_at=None)
-        held = Job.objects.using(self.source).filter(RESERVED, state=states.RUNNING)
-        return self.unfinished().filter(state=states.RUNNING).count(), requeues.count(), held.count()
+        held, ended = self.held().count(), self.ended().count()
+        return self.unfinished().filter(state=states.RUNNING).count(), requeues.count(), max(held - ended, 0), ended

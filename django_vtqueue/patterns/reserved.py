@@ -121,17 +121,33 @@ class ReservedRows:
         """Take a row that is free, or whose lease has ended; return it, and the moment (boot clock) of its lease."""
         engine = self.engine
         with self.transaction():
-            began, now, (_, held) = clock.since_boot(), engine.now(), self._free_and_held()
-            ended = self._ended(held, worker_id)
-            end_leases(engine, [Ended(handle, True) for handle in ended], worker_id, now)
-            self.prepare(len(held) - len(ended))
+            began, now = clock.since_boot(), engine.now()
+            held, ended = self._end_leases(worker_id, now)
+            self.prepare(held)
             first = self._free_and_held()[0][:1] if self.admits() else []
             engine.lease(first, worker_id, now, clock.microseconds(ttl))
             jobs = engine.read(first)
-        for job in ended.values():
+        self._remove_bells(ended, worker_id)
+        return (next(iter(jobs.values())), began) if jobs else None
+
+    def free_ended(self, worker_id: str) -> None:
+        """Free the rows whose lease has ended, as ``take`` does; the write lock is asked for only if there are any."""
+        if self._ended(self._free_and_held()[1], worker_id):
+            with self.transaction():
+                _, ended = self._end_leases(worker_id, self.engine.now())
+            self._remove_bells(ended, worker_id)
+
+    def _end_leases(self, worker_id: str, now: int) -> tuple[int, Collection[HeldJob]]:
+        """Free the rows whose lease has ended; return how many others are held, and the jobs that were freed."""
+        held = self._free_and_held()[1]
+        ended = self._ended(held, worker_id)
+        end_leases(self.engine, [Ended(handle, True) for handle in ended], worker_id, now)
+        return len(held) - len(ended), ended.values()
+
+    def _remove_bells(self, ended: Collection[HeldJob], worker_id: str) -> None:
+        for job in ended:
             if job.worker_id != worker_id and is_bell(self._bell_of(job), self.database, self.bells):
                 remove(self._bell_of(job))
-        return (next(iter(jobs.values())), began) if jobs else None
 
     def give_back(self, job: HeldJob) -> None:
         """Free a row that is still held, with an entry in its history, and wake the instances that wait.

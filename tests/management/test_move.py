@@ -52,7 +52,7 @@ def test_what_it_says(pair: Pair) -> None:
         "1 requeue goes on: dead letters go when it has ended. Stop it in the admin if no worker is left here.",
         "1 lease or time slot is held: it goes when it is free, and no unfinished job is left.",
         f"Stays: {stays.pk.hex}: another job there has its unique key",
-        "3 jobs and dead letters are left in 'source'.",
+        "3 jobs and dead letters and 1 rows of leases and time slots are left in 'source'.",
     ]
     assert set(Job.objects.using(pair.source).filter(queue_name="emails").values_list("pk", flat=True)) == {
         stays.pk, runs.pk,

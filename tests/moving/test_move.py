@@ -1,5 +1,8 @@
 """What goes and what stays, in which order, and what becomes of rows that are on both sides."""
 
+import itertools
+import time
+
 import pytest
 from django.db import connections
 
@@ -202,6 +205,34 @@ def test_leases(pair: Pair) -> None:
     assert not Job.objects.using(pair.source).exists()
     with Lease("nightly", using=pair.target, ttl=30) as second:
         assert second.token == token + 1
+
+
+@pytest.mark.parametrize(("queue", "key"), [("lease:nightly", "leader"), ("slots:farm", "1")])
+def test_a_lease_whose_holder_is_gone(pair: Pair, queue: str, key: str) -> None:
+    """It is freed when it was seen unchanged for its length, as an instance would take it, and goes: tokens go on.
+
+    One pass does not know that yet. A row that is renewed meanwhile stays.
+    """
+    given = {**RUNS, "claims": 5, "unique_key": key, "task_path": "", "max_attempts": 0, "started_at": 1}
+    row = job(pair.source, queue_name=queue, **given, lease_us=200_000, lease_until=HOUR_AGO)
+    with Lease("weekly", using=pair.source) as weekly:
+        assert moved(pair).parts.staying() == (0, 0, 1, 1)
+        assert moved(pair, wait=True).parts.staying() == (0, 0, 1, 0)
+        weekly.renew()
+        assert Job.objects.using(pair.source).get().queue_name == "lease:weekly"
+    there = Job.objects.using(pair.target).get()
+    assert (there.pk, there.queue_name, there.state, there.claims) == (row.pk, queue, "READY", 5)
+    assert [entry["outcome"] for entry in there.history] == ["lease expired"]
+
+
+def test_a_lease_that_is_renewed_late(pair: Pair) -> None:
+    """A row whose lease has ended by the clock, and that still changes, has a holder: it is not freed."""
+    given = {**RUNS, "unique_key": "leader", "task_path": "", "max_attempts": 0}
+    job(pair.source, queue_name="lease:nightly", **given, lease_us=200_000, lease_until=HOUR_AGO)
+    later, over = itertools.count(HOUR_AGO + 1), time.monotonic() + 0.5
+    while time.monotonic() < over:
+        assert moved(pair).parts.staying() == (0, 0, 0, 1)
+        Job.objects.using(pair.source).update(lease_until=next(later))
 
 
 def test_a_lease_of_which_both_sides_have_a_row(pair: Pair) -> None:

@@ -22,6 +22,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 from pytest_django import DjangoDbBlocker
 
+from django_vtqueue import Lease
 from django_vtqueue.backend import VTQueueBackend
 from django_vtqueue.models import DeadLetter, Job
 
@@ -31,6 +32,7 @@ from ..project.tasks import enqueue_note_amid, note
 from ..waiting import wait_until
 from .conftest import MANAGE, Start
 from .database import Database
+from .instance import terms
 from .running import Running
 
 OTHER = "other"
@@ -189,6 +191,18 @@ def test_wait(sides: Sides, database: Database, other: dict[str, Any], tmp_path:
     assert not Job.objects.using(ALIAS).exists()
     sides.worker(OTHER)
     wait_until(lambda: told(path) == {"held": 1})
+
+
+def test_a_leader_that_was_killed(sides: Sides, database: Database, other: dict[str, Any], tmp_path: Path) -> None:
+    """Its row goes at once, for its death is proven; in the target the tokens go on."""
+    leader = sides.start("-m", "tests.processes.instance", "import", "30", str(tmp_path / "terms"))
+    wait_until(lambda: bool(terms(tmp_path / "terms")))
+    leader.kill()
+    move = sides.move("default", OTHER)
+    assert move.wait() == 0, move.log
+    assert "left" not in move.log
+    with Lease("import", using=OTHER) as lease:
+        assert lease.token == 2
 
 
 def test_a_database_of_its_own(sides: Sides, database: Database, other: dict[str, Any], tmp_path: Path) -> None:

@@ -83,8 +83,13 @@ def staying(move: Move) -> Iterator[str]:
             f"{rows:,} rows are under way from {move.target!r}, since a move from there was cut off: "
             f"run that one again (manage.py vtqueue move --from {move.target} --to ...)."
         )
-    if left := move.parts.entries():
-        yield f"{left:,} jobs and dead letters are left in {move.source!r}."
+    left = {
+        "jobs and dead letters": move.parts.entries(),
+        "rows of leases and time slots": move.parts.reserved().count(),
+    }
+    if any(left.values()):
+        numbers = " and ".join(f"{number:,} {name}" for name, number in left.items() if number)
+        yield f"{numbers} are left in {move.source!r}."
 
 
 STAYING = (
@@ -99,5 +104,9 @@ STAYING = (
     (
         "1 lease or time slot is held: it goes when it is free, and no unfinished job is left.",
         "{:,} leases and time slots are held: they go when they are free, and no unfinished job is left.",
+    ),
+    (
+        "1 lease or time slot was not renewed in time: --wait frees it when it has seen that its holder is gone.",
+        "{:,} leases and time slots were not renewed in time: --wait frees them when it has seen that none is held.",
     ),
 )
