@@ -7,6 +7,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import threading
 import time
 from collections import Counter
@@ -203,6 +204,18 @@ def test_a_leader_that_was_killed(sides: Sides, database: Database, other: dict[
     assert "left" not in move.log
     with Lease("import", using=OTHER) as lease:
         assert lease.token == 2
+
+
+def test_interrupted(sides: Sides, database: Database, other: dict[str, Any]) -> None:
+    """Ctrl-C ends a move with one sentence, and no traceback; the same command goes on."""
+    database.enqueue(note, "-", "held")
+    database.write("UPDATE vtqueue_job SET state = 'RUNNING', worker_id = 'a', claims = 1, lease_until = 1 << 60")
+    waits = database.enqueue(note.using(run_after=timezone.now() + timedelta(days=1)), "-", "waits")
+    move = sides.move("default", OTHER, "--wait")
+    wait_until(lambda: waiting(OTHER) == [waits])
+    move.signal(signal.SIGINT)
+    assert move.wait() == 130
+    assert move.log == ("CommandError: Interrupted. What was moved stays moved; run the same command again to go on.\n")
 
 
 def test_a_database_of_its_own(sides: Sides, database: Database, other: dict[str, Any], tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """``manage.py vtqueue``: what people do with the queue of one backend, a subcommand for each."""
 
 import os
+import signal
 import sys
 from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Callable, Iterator
@@ -23,13 +24,14 @@ from ..subcommands import list as list_
 class Subcommand(NamedTuple):
     """``help``: what it does; ``add_arguments``: to a parser; ``run``: yields the lines that it writes.
 
-    ``reads_tables``: whether it needs those of the installed version.
+    ``reads_tables``: whether it needs those of the installed version. ``interrupted``: what it says after Ctrl-C.
     """
 
     help: str
     add_arguments: Callable[[ArgumentParser], None]
     run: Callable[[VTQueueBackend, dict[str, Any]], Iterator[str]]
     reads_tables: bool = True
+    interrupted: str = "Interrupted."
 
 
 SUBCOMMANDS = {
@@ -41,7 +43,7 @@ SUBCOMMANDS = {
     "leases": Subcommand(leases.HELP, leases.add_arguments, leases.run),
     "list": Subcommand(list_.HELP, list_.add_arguments, list_.run),
     "locktest": Subcommand(locktest.HELP, locktest.add_arguments, locktest.run, reads_tables=False),
-    "move": Subcommand(move.HELP, move.add_arguments, move.run),
+    "move": Subcommand(move.HELP, move.add_arguments, move.run, interrupted=move.INTERRUPTED),
     "pause": Subcommand(
         "Pauses a queue: no job of it is claimed, until it is resumed or the pause ends; what runs goes on to its end.",
         queues.pause_arguments,
@@ -109,6 +111,10 @@ class Command(BaseCommand):
                 raise
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python says it once more at its end
             sys.exit(1)
+        except KeyboardInterrupt:
+            if not getattr(self, "_called_from_command_line", False):
+                raise
+            raise CommandError(subcommand.interrupted, returncode=128 + signal.SIGINT) from None
         except (UnclearId, CommandError) as error:
             raise CommandError(printable(str(error))) from error
         except OperationalError as error:

@@ -17,6 +17,7 @@ from ...worker.progress_bar import progress_bar
 from ..output import is_terminal, table
 
 HELP = "Moves jobs, dead letters, schedules and all else to another database, while workers and publishers go on."
+INTERRUPTED = "Interrupted. What was moved stays moved; run the same command again to go on."
 SHOWN = 20  # refusals
 
 
