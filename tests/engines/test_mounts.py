@@ -59,6 +59,17 @@ def test_file_systems_by_what_the_kernel_says(path: str, kind: str, alone: str, 
         assert not text or str(mount) in text
 
 
+@pytest.mark.parametrize(
+    "kind",
+    ["beegfs", "wekafs", "panfs", "orangefs", "pvfs2", "coda", "acfs", "vmhgfs", "hgfs", "fuse.vmhgfs-fuse", "drvfs"],
+)
+def test_clusters_and_shares_of_hosts(kind: str) -> None:
+    """Other file systems of several machines are no local disk, and not allowed with shared_disk."""
+    mount = mount_of("/mnt/db.sqlite3", f"27 1 0:9 / /mnt rw - {kind} share rw\n".encode())
+    assert "WAL needs memory" in wrong_mount(mount, shared=False)
+    assert "for no other network" in wrong_mount(mount, shared=True)
+
+
 def test_a_system_that_tells_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there is no mountinfo nothing is known, and nothing is wrong."""
     monkeypatch.setattr(mounts, "MOUNTS", tmp_path / "none")

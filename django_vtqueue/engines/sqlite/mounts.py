@@ -16,7 +16,12 @@ RESULT = "vtqueue-locktest.json"  # in the folder of the database: where `vtqueu
 MOST_SKEW = 10.0  # seconds by which the clock of a host may differ from that of the disk
 
 SHARED = ("nfs", "nfs4", "lustre", "gfs2", "ocfs2", "ceph", "gpfs")  # where OPTIONS["shared_disk"] is allowed
-UNFIT = ("cifs", "smb3", "smbfs", "9p", "virtiofs", "fuse", "fuseblk", "afs", "vboxsf", "prl_fs")  # where it is not
+# Where it is not: networks, clusters of which nothing is known, folders of a virtual machine's host, or Windows.
+UNFIT = (
+    *("cifs", "smb3", "smbfs", "fuse", "fuseblk", "afs", "coda"),
+    *("beegfs", "wekafs", "panfs", "pvfs2", "orangefs", "acfs"),
+    *("9p", "virtiofs", "vboxsf", "prl_fs", "vmhgfs", "hgfs", "drvfs"),
+)
 # Options of mounts: locks stay within one host.
 LOCAL_LOCKS = {
     "nolock",
