@@ -1,10 +1,19 @@
 """Workers and the tables that they need."""
 
+import json
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
 from tests.project import tasks
 
 from ..waiting import wait_until
 from .conftest import MANAGE, Start
 from .database import Database
+
+if TYPE_CHECKING:
+    from .server_database import ServerDatabase
 
 
 def test_without_tables_a_worker_says_what_to_do_and_waits(
@@ -28,6 +37,20 @@ def test_without_tables_a_drain_does_not_wait(database: Database, start: Start, 
     worker = start_worker("--drain", ready=False)
     assert worker.wait() == 1
     assert "the queue's tables are missing; run: python manage.py migrate vtqueue." in worker.log
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_a_database_that_is_not_there(database: "ServerDatabase", start_worker: Start) -> None:
+    """A worker waits for it, for it may be restored; a drain does so for a while, then says why it ends."""
+    missing = {"VTQUEUE_TEST_CONNECTION": json.dumps({**database.settings(), "NAME": "nowhere"})}
+    worker = start_worker(ready=False, **missing)
+    soon = {"management.commands.vtworker.PATIENCE": 0.2, "management.commands.vtworker.LOOK_FOR_TABLES": 0.05}
+    drain = start_worker("--drain", ready=False, constants=soon, **missing)
+    assert drain.wait() == 1
+    assert re.fullmatch(r"CommandError: Database 'default': .*\"nowhere\" does not exist", drain.log.splitlines()[-1])
+    assert "Traceback" not in drain.log
+    worker.wait_for('"nowhere" does not exist); waiting.')
+    assert not worker.ended()
 
 
 def test_with_tables_of_a_newer_version_a_worker_says_so_and_waits(database: Database, start_worker: Start) -> None:

@@ -18,6 +18,7 @@ from django.db.models import Q
 
 from ...backend import VTQueueBackend
 from ...core.clock import LAST_INSTANT, microseconds, to_instant
+from ...core.failures import printable
 from ...core.forks import dump_threads_at
 from ...core.humanize import duration
 from ...core.ids import shown_worker
@@ -47,6 +48,7 @@ from ..preconditions import backend_of, refuse_copy, refuse_errors, refuse_file
 logger = logging.getLogger("django_vtqueue")
 
 LOOK_FOR_TABLES = 1.0  # seconds
+PATIENCE = 30.0  # seconds in which a drain waits for a database that cannot be reached, as while a server starts anew
 HEAVIEST = 1000
 COUNTED = 10_000  # jobs that a drain leaves
 
@@ -226,7 +228,7 @@ def wait_until_ready(backend: VTQueueBackend, options: WorkerOptions, signals: S
     """Block until a worker can begin, saying once what has to be done for that; return the end of its ready line.
 
     Return "" if it is told to stop before. The queue's tables have to be there and of this version, and the database to
-    answer; a drain does not wait for tables: it raises CommandError.
+    answer; a drain does not wait for tables, and not for long for an answer: it raises CommandError.
     """
     engine = engine_for(backend.database)
     outage, said = Outage(engine), ""
@@ -241,6 +243,8 @@ def wait_until_ready(backend: VTQueueBackend, options: WorkerOptions, signals: S
             if engine.trouble(error) is None:
                 raise
             outage.note_failure(error)
+            if options.drain and outage.gone and outage.seconds() > PATIENCE:
+                raise CommandError(f"Database {backend.database!r}: {printable(str(error))}") from error
         else:
             if options.drain:  # by cron, say: the next one comes anyway
                 raise CommandError(f"{problem}.")
