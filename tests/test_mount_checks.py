@@ -84,6 +84,28 @@ def test_shared_and_well_set(tmp_path: Path) -> None:
     assert project.manage("vtworker", "--drain").startswith("exit 0\n")
 
 
+RUN = """
+from threading import Event
+from django_vtqueue import Queue
+stop = Event()
+stop.set()
+Queue("sensors").run(print, stop=stop)
+"""
+
+
+def test_queue_run_begins_where_a_worker_does(tmp_path: Path) -> None:
+    """``Queue.run`` is refused on NFS, and with shared_disk until the test has passed; by what a worker says."""
+    said = project_on(tmp_path, "nfs4 files:/export rw").python(RUN)
+    assert re.search(r"ImproperlyConfigured: DATABASES\['default'\]: its file is on nfs4 .*\(vtqueue.E030\)", said)
+    project = shared(tmp_path)
+    assert project.python(RUN) == "exit 0\n"
+    (tmp_path / "vtqueue-locktest.json").unlink()
+    said = project.python(RUN)
+    assert "ImproperlyConfigured: DATABASES['default']: it was not tested whether hosts can share files in" in said
+    assert "(vtqueue.E032)\nOn two hosts at once: manage.py vtqueue locktest default --hosts 2" in said
+    assert not project.database.exists()
+
+
 @pytest.mark.parametrize(
     ("change", "text"),
     [

@@ -11,7 +11,8 @@ from django.db import connections
 from ..backend import VTQueueBackend
 from ..engines import engine_for
 from ..models import RESERVED, UNFINISHED, Job
-from ..mount_checks import errors_of_mount, errors_of_sharing
+from ..mount_checks import errors_of_sharing
+from ..queue.mount_errors import errors_of_mount, serious
 from ..queue.origin import foreign_origin
 from ..tasks.compat import task_backends
 from .arguments import option_of
@@ -50,9 +51,8 @@ def refuse_file(database: str) -> None:
 
 def refuse(messages: Iterable[CheckMessage]) -> None:
     """Raise CommandError if there are errors among the messages of checks, each with its hint."""
-    errors = [message for message in messages if message.is_serious() and not message.is_silenced()]
-    if errors:
-        raise CommandError("\n".join(f"{error.msg} ({error.id})\n{error.hint or ''}".rstrip() for error in errors))
+    if text := serious(messages):
+        raise CommandError(text)
 
 
 def refuse_copy(backend: VTQueueBackend) -> None:

@@ -325,7 +325,7 @@ class Queue:
         When the handler returns, the job is acknowledged; when it raises, the attempt has failed and the queue's
         ``backoff`` says when it is tried again. Ends when ``stop`` is set (it is looked at between jobs), or by
         KeyboardInterrupt, which gives the job back. Raises TypeError if ``handler`` cannot be called, or ``stop`` is no
-        event.
+        event; ImproperlyConfigured where a worker would not start, for what the checks say of where a SQLite file is.
         """
         if not callable(handler):  # else each job would use an attempt up for it
             raise TypeError(f"run takes a function that is called with each job, not {handler!r}.")
