@@ -29,6 +29,15 @@ SIX = (
     " Some libraries have a sixth field, the seconds, as the first one or as the last one: leave it out. A period of "
     "seconds is every=timedelta(seconds=30) in code, and 'every 30' in the admin."
 )
+NICKNAMES = {
+    "@HOURLY": "0 * * * *",
+    "@DAILY": "0 0 * * *",
+    "@MIDNIGHT": "0 0 * * *",
+    "@WEEKLY": "0 0 * * 0",
+    "@MONTHLY": "0 0 1 * *",
+    "@YEARLY": "0 0 1 1 *",
+    "@ANNUALLY": "0 0 1 1 *",
+}
 FIELDS = "minute (0-59), hour (0-23), day of the month (1-31), month (1-12), day of the week (0-7)"
 
 
@@ -64,6 +73,8 @@ def checked(expression: str) -> str:
     if len(fields) != 5:
         number = f"{len(fields)} field{'' if len(fields) == 1 else 's'}"
         hint = SIX if len(fields) == 6 else ""
+        if instead := NICKNAMES.get(" ".join(fields)):
+            hint = f" Instead of {fields[0].lower()} write '{instead}'."
         raise ValueError(f"The cron expression {expression!r:.100} has {number}, but must have five: {FIELDS}.{hint}")
     if wrong := _refusal(fields):
         raise ValueError(f"The cron expression {expression!r:.100} is wrong: {wrong}. Its fields are: {FIELDS}.")
