@@ -67,11 +67,15 @@ def serves(worker: "WorkerProcess", queue_name: str) -> bool:
 
 
 def start_command(database: str, queue_names: Sequence[str] = (), *, only: bool = False) -> str:
-    """Return what starts a worker that serves some queues, or ``only`` these, of a database."""
+    """Return what starts a worker that serves some queues, or ``only`` these, of a database.
+
+    All are served where a name has a comma or a colon, which ``--queues`` takes for the end of a name.
+    """
     found = {alias: entry for alias, entry in configured().items() if database_of(entry) == database}
     alias = max(found, key=lambda alias: sum(map(found[alias].serves, queue_names)), default="default")
     words = ["python", "manage.py", "vtworker"]
     words += ["--backend", alias] if alias != "default" else []
+    only = only and not any({",", ":"}.intersection(name) for name in queue_names)
     words += ["--queues", ",".join(queue_names)] if only else []
     return shlex.join(words)
 

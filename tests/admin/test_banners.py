@@ -42,6 +42,14 @@ def test_a_name_with_a_comma(admin_client: Client) -> None:
     assert "no live worker serves" not in banners(admin_client)
 
 
+@pytest.mark.parametrize("name", ["mail,slow", "tenant:x", "tenant:3"])
+def test_a_name_that_queues_cannot_take(admin_client: Client, name: str) -> None:
+    """The command that helps starts a worker for all queues: --queues would read another name in it, or refuse it."""
+    job(name)
+    worker(queues="default")
+    assert banners(admin_client).endswith(f"serves: {name}. Start a worker: python manage.py vtworker")
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -215,12 +215,15 @@ def worker_options_of(options: dict[str, Any], backend: VTQueueBackend, owns_pro
 
 
 def weighed(text: str, names: Collection[str]) -> tuple[str, int | None]:
-    """Return a queue of ``--queues`` and its weight; a name of the settings is one, also with a colon and a number."""
+    """Return a queue of ``--queues`` and its weight; with a colon it is a name only if the settings have that name."""
     name, colon, weight = text.rpartition(":")
-    if text in names or not (name and colon and weight.isdecimal()):
+    if text in names or not colon:
         return text, None
-    if not 1 <= int(weight) <= HEAVIEST:
-        raise CommandError(f"--queues has {text}: a weight is a whole number from 1 to {HEAVIEST}, as in emails:3.")
+    if not (name and weight.isdecimal() and 1 <= int(weight) <= HEAVIEST):
+        raise CommandError(
+            f"--queues has {text}, but must have NAME or NAME:WEIGHT: a weight is a whole number from 1 to {HEAVIEST}, "
+            "as in emails:3. A queue with a colon in its name must be in QUEUES or in OPTIONS['queue_options']."
+        )
     return name, int(weight)
 
 
