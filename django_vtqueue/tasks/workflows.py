@@ -29,7 +29,7 @@ from .waits import gather
 Part = Union[TaskCall, "Workflow"]
 Stored = Mapping[str, Any]  # a call as it stands in the row of the whole
 
-ON_FAILURE = "on_failure"
+THEN, ON_FAILURE = "then", "on_failure"
 OPTIONS = ("queue_name", "priority", "backend")  # of a task, which each call may have others of
 
 
@@ -54,9 +54,10 @@ def group(calls: Iterable[Part], *others: Any, then: Part | None = None, on_fail
     ``then``: a call that gets that list as its first argument; its result is that of the whole. If a call fails,
     ``then`` is not enqueued, and the whole becomes a dead letter with WorkflowFailed when the others have ended and
     ``on_failure`` has run. ``on_failure``: a call that gets the list of failures as its first argument, each a dict
-    with ``index``, ``job_id``, ``task``, ``exception_class`` and ``message``. Raises TypeError for what is no call.
+    with ``index`` (None for ``then``), ``job_id``, ``task``, ``exception_class`` and ``message``. Raises TypeError for
+    what is no call.
     """
-    ends = {name: checked(each, name) for name, each in (("then", then), (ON_FAILURE, on_failure)) if each is not None}
+    ends = {name: checked(each, name) for name, each in ((THEN, then), (ON_FAILURE, on_failure)) if each is not None}
     if others or isinstance(calls, TaskCall | Workflow | str | Mapping) or not isinstance(calls, Iterable):
         raise TypeError("group takes a list: group([call(task, …), call(task, …)]).")
     return Workflow(run_group, tuple(checked(each, "group") for each in calls), ends)
@@ -188,7 +189,7 @@ def results(
     found = context.gather(name, calls)
     while failed := [index for index, result in enumerate(found) if result.status != TaskResultStatus.SUCCESSFUL]:
         again = all(requeued_since(context, found[index]) for index in failed)
-        failures = [failure(index, found[index]) for index in failed]
+        failures = [failure(None if name == THEN else index, found[index]) for index in failed]
         if on_failure and (not again or was_told(context)):
             context.gather(ON_FAILURE, [on_failure(failures)])
         if not again:
@@ -211,8 +212,8 @@ def requeued_since(context: JobContext, result: TaskResult) -> bool:
     return requeue is not None and (not result.finished_at or requeue["ended"] > clock.to_instant(result.finished_at))
 
 
-def failure(index: int, result: TaskResult) -> dict[str, Any]:
-    """Return what ``on_failure`` is told of a call that has failed."""
+def failure(index: int | None, result: TaskResult) -> dict[str, Any]:
+    """Return what ``on_failure`` is told of a call that has failed; ``index``: its place in the group."""
     error = result.errors[-1] if result.errors else None
     name = error.exception_class_path if error else ""
     text = error.traceback.removeprefix(f"{name}: ") if error else ""
@@ -248,4 +249,4 @@ def run_group(
     """Run calls side by side, then one with their results; ``value``: the first argument of each, if they have one."""
     alarm = partial(restored, context, on_failure) if on_failure else None
     found = results(context, "group", [restored(context, each, *value) for each in calls], alarm)
-    return results(context, "then", [restored(context, then, found)], alarm)[0] if then else found
+    return results(context, THEN, [restored(context, then, found)], alarm)[0] if then else found

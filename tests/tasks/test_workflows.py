@@ -116,7 +116,7 @@ def test_a_group_with_failures() -> None:
 
 
 def test_then_fails() -> None:
-    """That is a failure of the whole as well: ``on_failure`` is told."""
+    """That is a failure of the whole as well: ``on_failure`` is told, and not that the first call has failed."""
     shop.BROKEN.add("report")
     calls = [call(shop.send, 1)]
     result = whole(group(calls, then=call(shop.report), on_failure=call(shop.alarm, "ops")).enqueue())
@@ -124,6 +124,8 @@ def test_then_fails() -> None:
         "django_vtqueue.exceptions.GiveUp: no paper ['then' failed: tests.project.workflows.report (job"
     )
     assert effects() == {"send 1": 1, "report": 1, "alarm ops": 1}
+    [told] = Job.objects.get(task_path=shop.alarm.module_path).result
+    assert (told["index"], told["task"], told["message"]) == (None, shop.report.module_path, "no paper")
 
 
 def test_a_group_is_requeued() -> None:
