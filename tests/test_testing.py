@@ -3,6 +3,7 @@
 import threading
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,11 +13,11 @@ from django.test import TestCase
 from django.utils import timezone
 from pytest_django import Settings
 
-from django_vtqueue import TaskResultStatus, control
+from django_vtqueue import TaskResultStatus, control, send_event
 from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.tasks.compat import Task
 from django_vtqueue.testing import QueueAssertions, arun_pending, assert_enqueued, run_pending
-from tests.project import broken, tasks, transactional
+from tests.project import broken, durable, tasks, transactional
 from tests.project.models import Effect
 
 
@@ -313,3 +314,25 @@ def test_true_is_not_one(db: None) -> None:
     assert_enqueued(tasks.add, True, 2)
     with pytest.raises(AssertionError, match="was not enqueued"):
         assert_enqueued(tasks.add, 1, 2)
+
+
+@pytest.mark.django_db
+def test_the_flow_that_is_killed_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of faults/test_durable.py ends here, too, whenever its event is sent; it makes each step and child once."""
+    monkeypatch.setattr(durable, "time", SimpleNamespace(sleep=lambda seconds: None))  # its steps wait to be killed
+    flows = [durable.flow.enqueue(number) for number in range(50)]
+    early, late = flows[::2], flows[1::2]
+    for result in early:
+        assert send_event(result.id, "go", 1)
+    run_pending(until=durable.DAY)
+    assert {result.id for result in flows if durable.flow.get_result(result.id).is_finished} == {
+        result.id for result in early
+    }
+    for result in late:
+        assert send_event(result.id, "go", 1)
+    run_pending(until=durable.DAY)
+    assert {durable.flow.get_result(result.id).status for result in flows} == {TaskResultStatus.SUCCESSFUL}
+    assert not DeadLetter.objects.exists()
+    kinds = ("first", "second", "third", "fourth", "fifth", "child 0", "child 1", "child 2")
+    made = sorted(Effect.objects.values_list("name", flat=True))
+    assert made == sorted(f"{kind} {number}" for kind in kinds for number in range(50))
