@@ -33,7 +33,7 @@ from .links import link
 STATES = {
     listing.ACTIVE: (gettext_lazy("active"), "running"),
     listing.PAUSED: (gettext_lazy("paused"), "retrying"),
-    listing.VANISHED: (gettext_lazy("declared by no running worker"), "expired"),
+    listing.VANISHED: (gettext_lazy("declared by no running code"), "expired"),
     listing.OVER: (gettext_lazy("never comes again"), "expired"),
 }
 RUNS = {**LABELS, runs.GONE: gettext_lazy("not kept any more")}

@@ -4,7 +4,8 @@ A worker publishes only for rows that are as its own code declares them (``runna
 as the code of some live worker has it: each says in its row of WorkerProcess what it declares. At its start a worker
 writes down its own declarations, since what is started last is most probably new. Later it does so only where the row
 is as no live worker declares it: those that did have left. A row that no live worker declares at all has vanished from
-the code: it is never run, and it is not deleted, for with the next deploy it may be back.
+the code: it is never run, and it is not deleted, for with the next deploy it may be back. Where no worker lives, as
+between two drains, the code of the process that asks says what has vanished.
 """
 
 import json
@@ -15,13 +16,14 @@ from hashlib import blake2b
 
 from django.db.models import Q
 
+from ..conf import configured
 from ..core.clock import SECOND, from_instant
 from ..core.ticks import Ticks
-from ..engines import Engine
-from ..models import Schedule, WorkerProcess
+from ..engines import Engine, database_of
+from ..models import Schedule
 from ..queue.workers import live_workers
 from ..tasks.recurring import declarations
-from ..tasks.task import loaded_task
+from ..tasks.task import import_task_modules, loaded_task
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -67,10 +69,21 @@ def runnable(row: Schedule, mine: Mapping[str, Schedule], backend_alias: str) ->
     return task is not None and task.backend == backend_alias
 
 
-def vanished(rows: Iterable[Schedule], workers: Iterable[WorkerProcess]) -> set[str]:
-    """Return the names of those rows that none of these live workers declares; none, if there is no worker."""
-    known = [{line.partition(" ")[2] for line in worker.schedules.splitlines()} for worker in workers]
-    return {row.name for row in rows if row.declared and known and not any(row.name in names for names in known)}
+def vanished(rows: Iterable[Schedule], database: str, now: int) -> set[str]:
+    """Return the names of those rows that the code of no live worker declares; if none lives, this process's own code.
+
+    None, if a task module that this process has to import for that does not import.
+    """
+    if workers := live_workers(database, now):
+        known = {line.partition(" ")[2] for worker in workers for line in worker.schedules.splitlines()}
+    else:
+        backends = {alias: entry for alias, entry in configured().items() if database_of(entry) == database}
+        try:
+            import_task_modules(name for entry in backends.values() for name in entry.task_modules)
+        except Exception:
+            return set()
+        known = {name for alias in backends for name in declared(alias)}
+    return {row.name for row in rows if row.declared and row.name not in known}
 
 
 def write_down(engine: Engine, mine: Mapping[str, Schedule], now: int, *, started: bool) -> None:

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 from ..core.ticks import Ticks
 from ..engines import engine_for
 from ..models import Schedule
-from ..queue.workers import live_workers
 from .declaring import vanished
 from .runs import read, states_of, with_states
 
@@ -15,7 +14,7 @@ ACTIVE, PAUSED, VANISHED, OVER = "active", "paused", "vanished", "over"
 
 
 class Listed(NamedTuple):
-    """``state``: active, paused, vanished (no running worker's code declares it), over (it never comes again).
+    """``state``: active, paused, vanished (no running code declares it; see declaring.py), over (it never comes again).
 
     ``runs``: the latest first, each with its state; see schedules/runs.py.
     """
@@ -30,7 +29,7 @@ def listed(database: str, rows: Iterable[Schedule] | None = None) -> list[Listed
     """Return these schedules, or all of a database, by name."""
     now = engine_for(database).now()
     rows = list(Schedule.objects.using(database).order_by("name") if rows is None else rows)
-    gone = vanished(rows, live_workers(database, now)) if rows else set()
+    gone = vanished(rows, database, now) if rows else set()
     runs = {row.name: read(row.recent) for row in rows}
     known = states_of(chain.from_iterable(runs.values()), database, now)
     return [Listed(row, state_of(row, gone), words(row), with_states(runs[row.name], known)) for row in rows]

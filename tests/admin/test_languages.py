@@ -100,7 +100,8 @@ def busy_worker() -> str:
 
 def schedules() -> str:
     schedule()
-    schedule("weekly", paused_at=clock.now())
+    schedule("daily", declared=False)
+    schedule("weekly", declared=False, paused_at=clock.now())
     return the("schedule", "changelist")
 
 
@@ -130,7 +131,7 @@ PAGES: dict[str, tuple[Callable[[], str], set[str]]] = {
     "its run": (run, {"one first", "Stop", "Next step", "Went first"}),
     "workers": (workers, {"gone", "stopping", "Last heartbeat", "(all)"}),
     "a worker": (busy_worker, {"alive", "Quiet", "Stop it", "Runs", "Memory"}),
-    "schedules": (schedules, {"When", "Next", "Last run", "active", "paused", "Schedules"}),
+    "schedules": (schedules, {"When", "Next", "Last run", "active", "paused", "declared by no running code"}),
     "a schedule": (
         lambda: its(schedule()),
         {"Run now", "Pause", "Last runs", "Missed ticks", "one run for all of them"},

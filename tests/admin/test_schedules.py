@@ -62,7 +62,7 @@ def test_the_list(admin_client: Client, django_assert_max_num_queries: Any) -> N
     worker(schedules="abc nightly")
     shown = page_of(admin_client, LIST)
     assert "At 03:00 every day, Europe/Paris" in shown
-    assert "declared by no running worker" in part(shown, "paused</a>", "</tr>")
+    assert "declared by no running code" in part(shown, "paused</a>", "</tr>")
     assert "dead 1 s" in part(shown, "nightly</a>", "</tr>")
     for number in range(20):
         schedule(f"more {number}")
@@ -72,7 +72,7 @@ def test_the_list(admin_client: Client, django_assert_max_num_queries: Any) -> N
 
 def test_the_page(admin_client: Client) -> None:
     """The next ticks in the zone of the schedule, the arguments by name, and a plot of the last runs."""
-    shown = page_of(admin_client, change(schedule("a/b ☃?")))
+    shown = page_of(admin_client, change(schedule("a/b ☃?", declared=False)))
     assert shown.count("03:00:00 CE") == 5
     assert "Last runs: 1 succeeded, 1 died; the longest took 2 s." in shown
     assert 'class="vtq-fill vtq-dead"' in shown
@@ -155,6 +155,16 @@ def test_what_is_refused(admin_client: Client, wrong: dict[str, str], problem: s
     response = admin_client.post(ADD, {**GIVEN, **MORE, **wrong})
     assert problem in html.unescape(response.context["form"].errors.as_text())
     assert Schedule.objects.count() == 1
+
+
+def test_what_no_code_declares_is_deleted_here(admin_client: Client) -> None:
+    """Also where no worker runs all the time: the code of this process does not declare it."""
+    shown = page_of(admin_client, change(schedule()))
+    assert "declared by no running code" in shown
+    assert ">Delete<" in shown
+    assert "CE" not in part(shown, "Next ticks", "Last runs")
+    assert admin_client.post(reverse("admin:vtqueue_schedule_delete", args=["nightly"])).status_code == 302
+    assert not Schedule.objects.exists()
 
 
 def test_change_one(admin_client: Client) -> None:

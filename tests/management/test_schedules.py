@@ -24,8 +24,8 @@ def said(*arguments: str) -> str:
 
 
 def schedule(**values: Any) -> Schedule:
-    """Store a schedule that a worker has written down."""
-    row = {"task_path": add.module_path, "expression": "0 3 * * *", "time_zone": "Europe/Paris", "declared": True}
+    """Store a schedule of the admin."""
+    row = {"task_path": add.module_path, "expression": "0 3 * * *", "time_zone": "Europe/Paris", "declared": False}
     row |= {"payload": {"args": [1, 2], "kwargs": {}}, "next_at": clock.now() + 7200 * SECOND}
     return Schedule.objects.create(**{"name": "nightly", **row, **values})
 
@@ -46,6 +46,14 @@ def test_the_list() -> None:
     assert listed["next"] > listed["last"]
     [run] = listed["runs"]
     assert (run["state"], run["seconds"] >= 0, run["id"]) == ("done", True, Job.objects.get().pk.hex)
+
+
+def test_what_the_code_declares_no_more() -> None:
+    """Without a worker, as between two drains, this process's own code says what has vanished."""
+    schedule(declared=True, next_at=clock.now())
+    [_, nightly] = said().splitlines()
+    assert nightly.split()[-1] == "vanished"
+    assert json.loads(said("--json"))[0]["state"] == "vanished"
 
 
 def test_pause_and_resume() -> None:

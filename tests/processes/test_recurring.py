@@ -101,6 +101,16 @@ def test_the_command(database: Database, start: Start, drain: Start) -> None:
     assert len(ticks(database, "nightly")) == 1
 
 
+def test_what_vanishes_between_two_drains(database: Database, start: Start, drain: Start) -> None:
+    """Without a worker the command's own code, whose tasks it imports for that, says what has vanished."""
+    there, gone = ({"cron": "0 3 29 2 *", "name": name} for name in ("there", "gone"))
+    drain(**declaring(there, gone))
+    process = start(MANAGE, "vtqueue", "schedules", **declaring(there))
+    assert process.wait() == 0, process.log
+    [_, *lines] = process.log.splitlines()
+    assert ["vanished" in line for line in lines] == [True, False]
+
+
 @pytest.mark.parametrize(
     ("declaration", "problem"),
     [

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -12,9 +13,9 @@ from django_vtqueue.backend import VTQueueBackend
 from django_vtqueue.core.clock import LAST, SECOND, from_instant, to_instant
 from django_vtqueue.engines import engine_for
 from django_vtqueue.models import DeadLetter, Job, Schedule, WorkerProcess
-from django_vtqueue.queue.workers import live_workers
 from django_vtqueue.schedules import control, firing, listing
 from django_vtqueue.schedules.declaring import vanished
+from django_vtqueue.tasks import recurring as registry
 from django_vtqueue.worker.schedules import Schedules
 
 from ..fake_clock import START, FakeClock, at
@@ -473,7 +474,7 @@ def test_what_no_running_code_declares(
     """It is not run, and it is not deleted; as long as an old worker runs it goes on; when it is back it goes on."""
 
     def shown() -> set[str]:
-        return vanished(Schedule.objects.using(alias), live_workers(alias, time()))
+        return vanished(Schedule.objects.using(alias), alias, time())
 
     declare(every=60, name="minute")
     old = worker()
@@ -493,7 +494,29 @@ def test_what_no_running_code_declares(
     look(old)
     assert ticks(alias) == [0, 60]
     WorkerProcess.objects.using(alias).all().delete()
-    assert shown() == set()  # no worker runs: nothing has vanished
+    assert shown() == {"minute"}  # no worker runs: what this process declares counts
+    redeclare(every=60, name="minute")
+    assert shown() == {"hour"}
+
+
+@pytest.mark.parametrize(("broken", "gone"), [("", {"old"}), ("no_such_module", set())])
+def test_what_a_process_without_workers_knows(
+    backend: VTQueueBackend, settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str, gone: set[str]
+) -> None:
+    """It asks the task modules of all backends of the database; where one does not import, nothing has vanished."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(registry, "_functions", {})
+    names = [f"tasks_of_a_site{broken}", f"tasks_of_another{broken}"]
+    for name in names:
+        code = f"@recurring(every=60, name={name!r})\n@task(backend={name!r})\ndef run(): ...\n"
+        (tmp_path / f"{name}.py").write_text(f"from django_vtqueue import recurring, task\n{code}")
+    site = settings.TASKS["default"]
+    settings.TASKS = {
+        name: {**site, "OPTIONS": {"database": backend.database, "task_modules": [name, *filter(None, [broken])]}}
+        for name in names
+    }
+    rows = [Schedule(name=name, task_path="x.y", expression="every 60", declared=True) for name in (*names, "old")]
+    assert vanished(rows, backend.database, START) == gone
 
 
 def test_a_name_that_was_given_in_the_admin(
