@@ -86,6 +86,8 @@ class ScheduleAdmin(ReadOnlyAdmin):
     @admin.display(description=gettext_lazy("state"))
     def word(self, row: Schedule) -> SafeString:
         text, colour = STATES[of(row).state]
+        if of(row).state == listing.VANISHED and not row.declared:
+            text = gettext_lazy("its task does not exist")
         return display.badge(colour, text)
 
     @admin.display(description=gettext_lazy("next"))

@@ -5,12 +5,13 @@ as the code of some live worker has it: each says in its row of WorkerProcess wh
 writes down its own declarations, since what is started last is most probably new. Later it does so only where the row
 is as no live worker declares it: those that did have left. A row that no live worker declares at all has vanished from
 the code: it is never run, and it is not deleted, for with the next deploy it may be back. Where no worker lives, as
-between two drains, the code of the process that asks says what has vanished.
+between two drains, the code of the process that asks says what has vanished. It always says so of a row of the admin,
+for no worker says which tasks it has: the row has vanished if its task does not exist.
 """
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 
@@ -20,10 +21,11 @@ from ..conf import configured
 from ..core.clock import SECOND, from_instant
 from ..core.ticks import Ticks
 from ..engines import Engine, database_of
+from ..exceptions import UnknownTask
 from ..models import Schedule
 from ..queue.workers import live_workers
 from ..tasks.recurring import declarations
-from ..tasks.task import import_task_modules, loaded_task
+from ..tasks.task import find_task, import_task_modules, loaded_task
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -72,18 +74,30 @@ def runnable(row: Schedule, mine: Mapping[str, Schedule], backend_alias: str) ->
 def vanished(rows: Iterable[Schedule], database: str, now: int) -> set[str]:
     """Return the names of those rows that the code of no live worker declares; if none lives, this process's own code.
 
-    None, if a task module that this process has to import for that does not import.
+    Of rows that were made in the admin: those whose task is none here. None at all, if a task module that this process
+    has to import to know its own code does not import.
     """
+    backends = {alias: entry for alias, entry in configured().items() if database_of(entry) == database}
+    modules = [name for entry in backends.values() for name in entry.task_modules]
     if workers := live_workers(database, now):
         known = {line.partition(" ")[2] for worker in workers for line in worker.schedules.splitlines()}
     else:
-        backends = {alias: entry for alias, entry in configured().items() if database_of(entry) == database}
         try:
-            import_task_modules(name for entry in backends.values() for name in entry.task_modules)
+            import_task_modules(modules)
         except Exception:
             return set()
         known = {name for alias in backends for name in declared(alias)}
-    return {row.name for row in rows if row.declared and row.name not in known}
+    return {row.name for row in rows if (row.name not in known if row.declared else unknown(row.task_path, modules))}
+
+
+def unknown(path: str, modules: Sequence[str]) -> bool:
+    """Return whether there is no such task; not if its module does not import here: elsewhere it may."""
+    with suppress(Exception):
+        try:
+            find_task(path, modules)
+        except UnknownTask:
+            return True
+    return False
 
 
 def write_down(engine: Engine, mine: Mapping[str, Schedule], now: int, *, started: bool) -> None:

@@ -14,7 +14,7 @@ ACTIVE, PAUSED, VANISHED, OVER = "active", "paused", "vanished", "over"
 
 
 class Listed(NamedTuple):
-    """``state``: active, paused, vanished (no running code declares it; see declaring.py), over (it never comes again).
+    """``state``: active, paused, vanished (see declaring.py), over (it never comes again).
 
     ``runs``: the latest first, each with its state; see schedules/runs.py.
     """

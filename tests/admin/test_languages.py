@@ -101,6 +101,7 @@ def busy_worker() -> str:
 def schedules() -> str:
     schedule()
     schedule("daily", declared=False)
+    schedule("monthly", declared=False, task_path="tests.project.tasks.lost")
     schedule("weekly", declared=False, paused_at=clock.now())
     return the("schedule", "changelist")
 
@@ -131,7 +132,7 @@ PAGES: dict[str, tuple[Callable[[], str], set[str]]] = {
     "its run": (run, {"one first", "Stop", "Next step", "Went first"}),
     "workers": (workers, {"gone", "stopping", "Last heartbeat", "(all)"}),
     "a worker": (busy_worker, {"alive", "Quiet", "Stop it", "Runs", "Memory"}),
-    "schedules": (schedules, {"When", "Next", "Last run", "active", "paused", "declared by no running code"}),
+    "schedules": (schedules, {"When", "active", "paused", "declared by no running code", "its task does not exist"}),
     "a schedule": (
         lambda: its(schedule()),
         {"Run now", "Pause", "Last runs", "Missed ticks", "one run for all of them"},

@@ -167,6 +167,15 @@ def test_what_no_code_declares_is_deleted_here(admin_client: Client) -> None:
     assert not Schedule.objects.exists()
 
 
+def test_a_task_that_is_gone(admin_client: Client) -> None:
+    """The schedule is not run any more: it has no next tick. It can be changed to another task."""
+    shown = page_of(admin_client, change(schedule(declared=False, task_path="tests.project.tasks.gone")))
+    assert "its task does not exist" in shown
+    assert "CE" not in part(shown, "Next ticks", "Last runs")
+    assert ">Change<" in shown
+    assert "its task does not exist -" in part(page_of(admin_client, LIST), "nightly</a>", "</tr>")
+
+
 def test_change_one(admin_client: Client) -> None:
     """Its state stays: what a worker has written meanwhile, and the next tick if its times are the same."""
     row = schedule("made", declared=False)

@@ -56,6 +56,14 @@ def test_what_the_code_declares_no_more() -> None:
     assert json.loads(said("--json"))[0]["state"] == "vanished"
 
 
+def test_a_schedule_of_the_admin_whose_task_is_gone() -> None:
+    """It is not run any more, so it has vanished, too."""
+    schedule(task_path="tests.project.tasks.gone", next_at=clock.now())
+    [_, nightly] = said().splitlines()
+    assert nightly.split()[-1] == "vanished"
+    assert json.loads(said("--json"))[0]["state"] == "vanished"
+
+
 def test_pause_and_resume() -> None:
     """By name, each once; what to type next is said."""
     paused = clock.now()

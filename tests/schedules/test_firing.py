@@ -519,6 +519,20 @@ def test_what_a_process_without_workers_knows(
     assert vanished(rows, backend.database, START) == gone
 
 
+def test_the_task_of_a_schedule_of_the_admin(
+    alias: str, worker: Worker, settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, time: FakeClock
+) -> None:
+    """It has vanished if there is no such task, whatever workers run; not if its module cannot be imported here."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "tasks_that_break.py").write_text("1 / 0")
+    options = {"database": alias, "task_modules": ["tasks_that_break"]}
+    settings.TASKS = {"default": {**settings.TASKS["default"], "OPTIONS": options}}
+    paths = {"there": report.module_path, "gone": "tests.project.tasks.gone", "broken": "tasks_that_break.run"}
+    rows = [Schedule(name=name, task_path=path, expression="every 60") for name, path in paths.items()]
+    worker()
+    assert vanished(rows, alias, time()) == {"gone"}
+
+
 def test_a_name_that_was_given_in_the_admin(
     alias: str, worker: Worker, declare: Declare, caplog: pytest.LogCaptureFixture
 ) -> None:
