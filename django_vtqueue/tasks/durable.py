@@ -78,8 +78,8 @@ class DurableContext:
         """Yield the items of a queryset (by primary key), a range or another sequence; go on behind the last done one.
 
         An item is done when the next one is asked for; of one that was under way when the worker died, the steps that
-        were made are not made again. When its worker is asked to stop, or the queue is paused, the job gives its slot
-        back between two items.
+        were made are not made again. What the loop has collected in variables is lost then, and after a wait. When its
+        worker is asked to stop, or the queue is paused, the job gives its slot back between two items.
         """
         walk, end = iterate(self._ledger, name, source), object()
         while True:

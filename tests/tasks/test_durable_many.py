@@ -296,6 +296,44 @@ def test_iterate_async() -> None:
     assert effects() == {f"item {item}": 1 for item in range(3)}
 
 
+@pytest.mark.parametrize(("waits", "collected"), [(False, [0, 1, 2]), (True, [2])])
+def test_what_a_loop_collects(waits: bool, collected: list[int]) -> None:
+    """It is lost when the task is called again, as after a wait; nothing shows that where the task does not wait."""
+
+    def code(context: Any) -> list[int]:
+        found = []
+        for item in context.iterate("items", range(3)):
+            if waits:
+                context.sleep("nap", 60)
+            found.append(item)
+        return found
+
+    CODE["run"] = code
+    durable.changed_code.enqueue()
+    assert run_pending(until=DAY)[-1].return_value == collected
+
+
+def test_a_loop_that_is_left() -> None:
+    """``break`` leaves its item under way: what stands between its steps runs each time, its steps do not."""
+    between = []
+
+    def code(context: Any) -> None:
+        for item in context.iterate("items", range(4)):
+            context.step("note", durable.note, f"item {item}")
+            between.append(item)
+            if item == 1:
+                break
+        for name in ("nap", "another nap"):
+            context.sleep(name, 60)
+        context.step("end", durable.note, "end")
+
+    CODE["run"] = code
+    durable.changed_code.enqueue()
+    run_pending(until=DAY)
+    assert between == [0, 1, 1, 1]
+    assert effects() == {"item 0": 1, "item 1": 1, "end": 1}
+
+
 def test_loops_in_loops() -> None:
     """A loop inside of another one begins anew with each item of that."""
     seen = []
