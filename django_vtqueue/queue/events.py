@@ -30,6 +30,8 @@ def send_event(
     unfinished job of that queue with this key. ``using``: a database alias (default: the one of your settings). It is
     part of the caller's transaction. Returns whether there is such a job, and it has not ended.
 
+    Give a value, True say, if the task has a timeout: after it ``wait_for`` returns None, as for an event without one.
+
     Raises TypeError for what is not JSON, or has a NUL character or half of a surrogate pair; ValueError for what is no
     id, key or name; PayloadTooLarge if the steps of the job would be larger than its queue's ``max_steps_bytes``.
     """

@@ -58,8 +58,8 @@ class DurableContext:
     def wait_for(self, name: str, timeout: float | timedelta | None = None) -> Any:
         """Return the value of the event ``name`` when it has come; see send_event.
 
-        ``timeout``: seconds or a timedelta, after which None is returned; None: none. The job gives its slot back
-        meanwhile. Events of one name are taken in the order in which they were sent.
+        ``timeout``: seconds or a timedelta, after which None is returned, as for an event without a value; None: none.
+        The job gives its slot back meanwhile. Events of one name are taken in the order in which they were sent.
         """
         with self._ledger.alone(EVENT, name):
             return waits.wait_for(self._ledger, name, timeout)

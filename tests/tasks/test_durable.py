@@ -81,6 +81,15 @@ def test_an_event_that_does_not_come() -> None:
     assert results[-1].return_value == [[1, 2], None]
 
 
+@pytest.mark.parametrize(("value", "shipped"), [((), None), ((True,), True)])
+def test_an_event_without_a_value(value: tuple[Any, ...], shipped: Any) -> None:
+    """It wakes the job, but for the task it is as if it had not come in time: so an event has a value, True say."""
+    result = durable.order.enqueue(7)
+    run_pending()
+    assert send_event(result.id, "shipped", *value)
+    assert run_pending(until=15 * DAY)[-1].return_value == [[1, 2], shipped]
+
+
 def test_a_waiting_job(settings: Settings) -> None:
     """It has used no attempt, holds nothing, keeps its unique key, and task_finished is not sent for it."""
     finished = []
