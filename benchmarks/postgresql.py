@@ -1,7 +1,7 @@
 """PostgreSQL: enqueueing, draining and claiming, beside raw statements and beside other queues.
 
 It starts a server of its own, with the settings of a new one, in a folder below ``/tmp``: the path of a socket is
-short. The other queues are installed into an environment that goes with it.
+short. The other queues are installed into an environment that goes with it; some of them need Python 3.12.
 """
 
 import json

@@ -3,14 +3,16 @@
 It is run by the Python of an environment that has them (``benchmarks/postgresql.py`` makes it), on an empty database,
 and prints as JSON the milliseconds of an enqueue, and how many jobs a second are enqueued at once and worked off. The
 task does nothing, results are kept as the queue does by itself, and workers have what their documentation suggests for
-speed: pgqueuer and procrastinate run jobs as coroutines, ten at a time or more.
+speed: pgqueuer and procrastinate run jobs as coroutines, ten at a time or more; django-absurd claims a hundred at once.
 """
 
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from statistics import median
@@ -120,7 +122,11 @@ def django(apps: list[str], **settings: Any) -> None:
 
 
 def noop() -> None:
-    """Do nothing; what django-tasks-db stores is the path of this function."""
+    """Do nothing; what django-tasks-db and django-qraft store is the path of this function."""
+
+
+async def anoop() -> None:
+    """Do nothing; what django-absurd stores is the path of this function."""
 
 
 def django_tasks_db(dsn: str, jobs: int) -> dict[str, float]:
@@ -137,10 +143,53 @@ def django_tasks_db(dsn: str, jobs: int) -> dict[str, float]:
     return {"one": one, "drain": rate(jobs, drain)}
 
 
-def django_q2(dsn: str, jobs: int) -> dict[str, float]:
-    cluster = {"name": "bench", "orm": "default", "workers": 2, "poll": 0.05, "timeout": 60, "retry": 120, "bulk": 10}
-    django(["django.contrib.contenttypes", "django_q"], Q_CLUSTER=cluster)
+def django_absurd(dsn: str, jobs: int) -> dict[str, float]:
+    quiet = {"version": 1, "loggers": {"django_absurd": {"level": "WARNING"}}}  # not some lines for each job
+    django(["django_absurd"], TASKS={"default": {"BACKEND": "django_absurd.backends.AbsurdBackend"}}, LOGGING=quiet)
+    import rivals  # see above
+    from django.core.management import call_command
+    from django.db import connection
+    from django.tasks import task
+
+    rivals.anoop = task(rivals.anoop)
+    one = timed(rivals.anoop.enqueue)
+    for _ in range(jobs - ONE_BY_ONE):
+        rivals.anoop.enqueue()
+
+    def end_when_done() -> None:
+        with connection.cursor() as cursor:
+            while cursor.execute("SELECT 1 FROM absurd.t_default WHERE state <> 'completed' LIMIT 1").fetchone():
+                time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def drain() -> None:
+        threading.Thread(target=end_when_done).start()
+        call_command("absurd_worker", batch_size=100, verbosity=0)
+
+    return {"one": one, "drain": rate(jobs, drain)}
+
+
+Q_CLUSTER = {"name": "bench", "orm": "default", "workers": 2, "poll": 0.05, "timeout": 60, "retry": 120, "bulk": 10}
+
+
+def drained(cluster: Any, jobs: int, left: Any) -> float:
+    """Return how many jobs a second a cluster of Django-Q2's kind works off, until no rows are left."""
     from django.db import connections
+
+    def drain() -> None:
+        cluster.start()
+        while left.exists():
+            time.sleep(0.05)
+
+    connections.close_all()
+    try:
+        return rate(jobs, drain)
+    finally:
+        cluster.stop()
+
+
+def django_q2(dsn: str, jobs: int) -> dict[str, float]:
+    django(["django.contrib.contenttypes", "django_q"], Q_CLUSTER=Q_CLUSTER)
     from django_q.cluster import Cluster
     from django_q.models import OrmQ
     from django_q.tasks import async_task
@@ -148,18 +197,25 @@ def django_q2(dsn: str, jobs: int) -> dict[str, float]:
     one = timed(lambda: async_task("math.sqrt", 1))
     for _ in range(jobs - ONE_BY_ONE):
         async_task("math.sqrt", 1)
-    connections.close_all()
-    running = Cluster()
+    return {"one": one, "drain": drained(Cluster(), jobs, OrmQ.objects.all())}
 
-    def drain() -> None:
-        running.start()
-        while OrmQ.objects.exists():
-            time.sleep(0.05)
 
-    try:
-        return {"one": one, "drain": rate(jobs, drain)}
-    finally:
-        running.stop()
+def django_qraft(dsn: str, jobs: int) -> dict[str, float]:
+    cluster = {**Q_CLUSTER, "broker_class": "qraft.brokers.QraftOrmBroker"}
+    django(["django.contrib.contenttypes", "django_q", "qraft"], Q_CLUSTER=cluster)
+    from qraft.cluster import QraftCluster
+    from qraft.iter import QraftIter
+    from qraft.models import QraftTask
+    from qraft.tasks import async_task
+
+    one = timed(lambda: async_task("rivals.noop"))
+    for _ in range(jobs - ONE_BY_ONE):
+        async_task("rivals.noop")
+    pace = drained(QraftCluster(), jobs, QraftTask.objects.exclude(status="succeeded"))
+    at_once = QraftIter("rivals.noop")
+    for _ in range(jobs):
+        at_once.append()
+    return {"one": one, "many": rate(jobs, at_once.run), "drain": pace}
 
 
 RIVALS: dict[str, Callable[[str, int], dict[str, float]]] = {
@@ -167,11 +223,14 @@ RIVALS: dict[str, Callable[[str, int], dict[str, float]]] = {
     "procrastinate, by Django's connection": procrastinate_by_django,
     "pgqueuer": pgqueuer,
     "django-tasks-db": django_tasks_db,
+    "django-absurd": django_absurd,
     "django-q2": django_q2,
+    "django-qraft": django_qraft,
 }
-SHARES = {"pgqueuer": 4, "django-tasks-db": 1 / 3, "django-q2": 1 / 6}  # of the jobs: by how fast they are
+# Of the jobs: by how fast they are.
+SHARES = {"pgqueuer": 4, "django-tasks-db": 1 / 3, "django-q2": 1 / 6, "django-qraft": 1 / 6}
 PACKAGES = ["procrastinate[django]>=3.10,<4", "pgqueuer[psycopg]>=1.6,<2", "django-tasks-db==0.13.*"]
-PACKAGES += ["django-q2==1.11.*", "psycopg[binary]>=3.2"]
+PACKAGES += ["django-absurd==1.0.*", "django-q2==1.11.*", "django-qraft==1.4.*", "psycopg[binary]>=3.2"]
 
 
 def measure(python: str, name: str, database: dict[str, Any], jobs: int) -> dict[str, float]:
