@@ -9,7 +9,7 @@ from argparse import ArgumentParser
 from pathlib import Path
 
 ORDER = ["enqueue", "drain", "latency", "flat", "contention", "lengths", "memory", "disk", "cpu", "pages", "depth"]
-ORDER += ["postgresql"]
+ORDER += ["limits", "postgresql"]
 
 
 def works(name: str) -> bool:
