@@ -94,25 +94,24 @@ def seconds_to_next_try(full: QueueFull, began: float) -> float:
     return 0.0
 
 
-def waits_itself(act: Callable[P, T]) -> Callable[P, T]:
-    """Have what a function publishes be no part of a publish that is tried again by await_room."""
-    return _with(_waits_aside, False, act)
+def waiting_itself(act: Callable[[T], None], value: T) -> None:
+    """Call a function; what it publishes is no part of a publish that is tried again by await_room."""
+    token = _waits_aside.set(False)
+    try:
+        act(value)
+    finally:
+        _waits_aside.reset(token)
 
 
 def from_a_job(act: Callable[P, T]) -> Callable[P, T]:
     """Have what a function publishes count as published by a job that runs; see ``exempt_workers``."""
-    return _with(_from_a_job, True, act)
-
-
-def _with(variable: ContextVar[bool], value: bool, act: Callable[P, T]) -> Callable[P, T]:
-    """Return a function during which a variable has this value."""
 
     @wraps(act)
     def during(*args: P.args, **kwargs: P.kwargs) -> T:
-        token = variable.set(value)
+        token = _from_a_job.set(True)
         try:
             return act(*args, **kwargs)
         finally:
-            variable.reset(token)
+            _from_a_job.reset(token)
 
     return during

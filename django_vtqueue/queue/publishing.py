@@ -12,7 +12,7 @@ from ..core.job import NewJobs
 from ..core.unique import KEEP
 from ..engines import Engine, Trouble, engine_for
 from ..exceptions import PayloadTooLarge
-from .back_pressure import check_room, insert_with_room, waits_itself
+from .back_pressure import check_room, insert_with_room, waiting_itself
 from .doorbell import ring, ring_after_commit
 from .schema import mismatch
 from .unique import Duplicates, insert_with_keys
@@ -37,9 +37,9 @@ def publish(
     Inside a transaction of another database this happens after its commit, unless they are ``immediate``: then the size
     of the payloads and the room in the queue are judged now, and all else is logged.
     """
-    then = waits_itself(then)  # by now the jobs are stored; a receiver of theirs may publish, too
     if immediate or not (awaited := awaited_transaction(database)):
-        then(store(new, database, options, timeout, on_duplicate=on_duplicate))
+        duplicates = store(new, database, options, timeout, on_duplicate=on_duplicate)
+        waiting_itself(then, duplicates)  # by now the jobs are stored; a receiver of theirs may publish, too
         return
     policy = options.policy(new.queue_name)
     check_size(new, policy)
@@ -70,7 +70,7 @@ def _store_later(
         logger.error(NOT_STORED, len(new.jobs), new.queue_name, new.task_path or "raw payloads", ids, exc_info=error)
         return
     try:
-        then(duplicates)
+        waiting_itself(then, duplicates)
     except Exception:  # of a receiver of task_enqueued; Django would leave out all hooks behind this one
         logger.exception("a receiver of task_enqueued failed for a job of queue %r, which is stored", new.queue_name)
 
