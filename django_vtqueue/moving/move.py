@@ -53,7 +53,7 @@ class Move:
         while True:
             began = time.monotonic()
             self._pass()
-            if not wait or not (self.parts.to_go() or self.parts.ended().exists()):
+            if not wait or not self._patiently(self._may_go):
                 break
             self._gaps.note_work(time.monotonic() - began)
             time.sleep(every)
@@ -117,6 +117,9 @@ class Move:
             for scope in (Scope(names, raw) for raw in (False, True)):
                 if ended := engine.ended(scope, ENDED_AT_ONCE, now, self._gaps.grace_period(), overflow=True):
                     end_leases(engine, ended, process_worker_id(), now)
+
+    def _may_go(self) -> bool:
+        return bool(self.parts.to_go()) or self.parts.ended().exists()
 
     def _free_reserved(self) -> None:
         """Free the leases and time slots whose holder is gone, by the rule of an instance that waits for one."""

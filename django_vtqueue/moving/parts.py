@@ -226,7 +226,7 @@ class Parts:
 
     def held(self) -> "QuerySet[Job]":
         """Return those of them that are not free."""
-        return self.reserved().filter(HAS_KEY, state=states.RUNNING)
+        return self.reserved().filter(HAS_KEY, state=states.RUNNING).exclude(unique_key="")
 
     def ended(self) -> "QuerySet[Job]":
         """Return those of them whose lease has ended, by the clock of the source: the holder may be gone."""

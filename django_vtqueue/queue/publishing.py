@@ -53,9 +53,12 @@ def awaited_transaction(database: str) -> str | None:
 
     In a transaction of the jobs' own database it is None, too: they are a part of that.
     """
-    if len(connections.settings) == 1 or connections[database].in_atomic_block:
+    if len(connections.settings) == 1:
         return None
-    opened = [each.alias for each in connections.all(initialized_only=True) if each.in_atomic_block]
+    own = connections[database]
+    if own.in_atomic_block or (own.connection and not own.autocommit):
+        return None
+    opened = [alias for alias in connections if connections[alias].in_atomic_block]
     return DEFAULT_DB_ALIAS if DEFAULT_DB_ALIAS in opened else next(iter(opened), None)
 
 

@@ -13,6 +13,7 @@ import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from hashlib import blake2b
 
 from django.db.models import Q
@@ -30,6 +31,7 @@ from ..tasks.task import find_task, import_task_modules, loaded_task
 logger = logging.getLogger("django_vtqueue")
 
 DEFINITION = ("task_path", "expression", "time_zone", "payload", "missed", "overlap", "jitter_us")
+OVERDUE = 60 * SECOND  # after its tick: no worker runs it
 WRONG_CLOCK = 7 * 24 * 3600 * SECOND  # a tick was run so long from now: the clock was wrong then
 
 
@@ -74,25 +76,40 @@ def runnable(row: Schedule, mine: Mapping[str, Schedule], backend_alias: str) ->
 def vanished(rows: Iterable[Schedule], database: str, now: int) -> set[str]:
     """Return the names of those rows that the code of no live worker declares; if none lives, this process's own code.
 
-    Of rows that were made in the admin: those whose task is none here. None at all, if a task module that this process
-    has to import to know its own code does not import.
+    None at all, if the task modules do not import here. Of the rows made in the admin: those that no worker has run for
+    a minute since they were due, and whose task does not exist here.
     """
     backends = {alias: entry for alias, entry in configured().items() if database_of(entry) == database}
-    modules = [name for entry in backends.values() for name in entry.task_modules]
+    modules = tuple(name for entry in backends.values() for name in entry.task_modules)
     if workers := live_workers(database, now):
         known = {line.partition(" ")[2] for worker in workers for line in worker.schedules.splitlines()}
-    else:
-        try:
-            import_task_modules(modules)
-        except Exception:
-            return set()
+    elif imported(modules):
         known = {name for alias in backends for name in declared(alias)}
-    return {row.name for row in rows if (row.name not in known if row.declared else unknown(row.task_path, modules))}
+    else:
+        return set()
+    late = from_instant(now - OVERDUE)
+
+    def is_gone(row: Schedule) -> bool:
+        if row.declared:
+            return row.name not in known
+        return row.next_at is not None and row.next_at < late and unknown(row.task_path, modules)
+
+    return {row.name for row in rows if is_gone(row)}
+
+
+@cache
+def imported(modules: tuple[str, ...]) -> bool:
+    """Import all task modules, and these, as a worker does at its start; return whether they can be imported here."""
+    try:
+        import_task_modules(modules)
+    except (Exception, SystemExit):
+        return False
+    return True
 
 
 def unknown(path: str, modules: Sequence[str]) -> bool:
     """Return whether there is no such task; not if its module does not import here: elsewhere it may."""
-    with suppress(Exception):
+    with suppress(Exception, SystemExit):
         try:
             find_task(path, modules)
         except UnknownTask:

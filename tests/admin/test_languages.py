@@ -101,7 +101,7 @@ def busy_worker() -> str:
 def schedules() -> str:
     schedule()
     schedule("daily", declared=False)
-    schedule("monthly", declared=False, task_path="tests.project.tasks.lost")
+    schedule("monthly", declared=False, task_path="tests.project.tasks.lost", next_at=clock.now() - 61 * SECOND)
     schedule("weekly", declared=False, paused_at=clock.now())
     return the("schedule", "changelist")
 

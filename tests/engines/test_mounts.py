@@ -70,6 +70,13 @@ def test_clusters_and_shares_of_hosts(kind: str) -> None:
     assert "for no other network" in wrong_mount(mount, shared=True)
 
 
+def test_the_root_of_a_container() -> None:
+    """Containers that run without root may have theirs on FUSE, on a local disk all the same."""
+    mount = mount_of("/app/db.sqlite3", b"27 1 0:9 / / rw - fuse.fuse-overlayfs fuse-overlayfs rw\n")
+    assert mount
+    assert wrong_mount(mount, shared=False) == ""
+
+
 def test_a_system_that_tells_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there is no mountinfo nothing is known, and nothing is wrong."""
     monkeypatch.setattr(mounts, "MOUNTS", tmp_path / "none")

@@ -57,8 +57,10 @@ def test_what_the_code_declares_no_more() -> None:
 
 
 def test_a_schedule_of_the_admin_whose_task_is_gone() -> None:
-    """It is not run any more, so it has vanished, too."""
-    schedule(task_path="tests.project.tasks.gone", next_at=clock.now())
+    """It is not run any more, so it has vanished, too; that shows when no worker has run it for a minute."""
+    row = schedule(task_path="tests.project.tasks.gone", next_at=clock.now())
+    assert json.loads(said("--json"))[0]["state"] == "active"
+    Schedule.objects.filter(pk=row.pk).update(next_at=clock.now() - 61 * SECOND)
     [_, nightly] = said().splitlines()
     assert nightly.split()[-1] == "vanished"
     assert json.loads(said("--json"))[0]["state"] == "vanished"

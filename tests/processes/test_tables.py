@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -51,6 +52,15 @@ def test_a_database_that_is_not_there(database: "ServerDatabase", start_worker: 
     assert "Traceback" not in drain.log
     worker.wait_for('"nowhere" does not exist); waiting.')
     assert not worker.ended()
+
+
+def test_a_file_that_cannot_be_opened(database: Database, start_worker: Start, tmp_path: Path) -> None:
+    """That of SQLite may be in a folder that is not there yet: a drain waits no longer for it than for a server."""
+    soon = {"management.commands.vtworker.PATIENCE": 0.2, "management.commands.vtworker.LOOK_FOR_TABLES": 0.05}
+    missing = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(tmp_path / "none" / "db.sqlite3")}
+    drain = start_worker("--drain", ready=False, constants=soon, VTQUEUE_TEST_CONNECTION=json.dumps(missing))
+    assert drain.wait() == 1
+    assert drain.log.splitlines()[-1] == "CommandError: Database 'default': unable to open database file"
 
 
 def test_with_tables_of_a_newer_version_a_worker_says_so_and_waits(database: Database, start_worker: Start) -> None:

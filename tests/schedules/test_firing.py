@@ -1,6 +1,7 @@
 """Schedules and workers inside one process, on a clock that the test moves."""
 
 import random
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
@@ -517,20 +518,27 @@ def test_what_a_process_without_workers_knows(
     }
     rows = [Schedule(name=name, task_path="x.y", expression="every 60", declared=True) for name in (*names, "old")]
     assert vanished(rows, backend.database, START) == gone
+    for name in names:
+        (tmp_path / f"{name}.py").unlink()  # it is asked once
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    assert vanished(rows, backend.database, START) == gone
 
 
 def test_the_task_of_a_schedule_of_the_admin(
     alias: str, worker: Worker, settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, time: FakeClock
 ) -> None:
-    """It has vanished if there is no such task, whatever workers run; not if its module cannot be imported here."""
+    """It has vanished if no worker runs it and there is no such task; not if its module cannot be imported here."""
     monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "tasks_that_break.py").write_text("1 / 0")
+    (tmp_path / "tasks_that_break.py").write_text("raise SystemExit")
     options = {"database": alias, "task_modules": ["tasks_that_break"]}
     settings.TASKS = {"default": {**settings.TASKS["default"], "OPTIONS": options}}
     paths = {"there": report.module_path, "gone": "tests.project.tasks.gone", "broken": "tasks_that_break.run"}
     rows = [Schedule(name=name, task_path=path, expression="every 60") for name, path in paths.items()]
     worker()
-    assert vanished(rows, alias, time()) == {"gone"}
+    for seconds, expected in [(60, set()), (61, {"gone"})]:
+        for row in rows:
+            row.next_at = from_instant(time() - seconds * SECOND)
+        assert vanished(rows, alias, time()) == expected
 
 
 def test_a_name_that_was_given_in_the_admin(

@@ -85,6 +85,21 @@ def test_after_the_commit_of_any_database(configure: Configure) -> None:
     assert Job.objects.count() == 1
 
 
+def test_without_autocommit(configure: Configure) -> None:
+    """Where autocommit is off on the jobs' own database they are a part of what its next commit stores."""
+    configure(database="default")
+    transaction.set_autocommit(False)
+    try:
+        with transaction.atomic(using=ALIAS):
+            add.enqueue(1, 2)
+            transaction.commit()
+        transaction.rollback()
+        assert Job.objects.count() == 1
+        transaction.rollback()
+    finally:
+        transaction.set_autocommit(True)
+
+
 def test_after_the_commit() -> None:
     """A job is stored when the block has committed, under the id that its result had before; outside of one at once."""
     with transaction.atomic():

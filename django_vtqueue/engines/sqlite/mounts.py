@@ -22,6 +22,7 @@ UNFIT = (
     *("beegfs", "wekafs", "panfs", "pvfs2", "orangefs", "acfs"),
     *("9p", "virtiofs", "vboxsf", "prl_fs", "vmhgfs", "hgfs", "drvfs"),
 )
+LOCAL = ("fuse.fuse-overlayfs",)  # the root of a container that runs without root
 # Options of mounts: locks stay within one host.
 LOCAL_LOCKS = {
     "nolock",
@@ -52,7 +53,7 @@ class Mount(NamedTuple):
     @property
     def networked(self) -> bool:
         """Whether another kernel may use its files, or answers for them."""
-        return self.kind in SHARED or self.kind.partition(".")[0] in UNFIT
+        return self.kind in SHARED or (self.kind.partition(".")[0] in UNFIT and self.kind not in LOCAL)
 
 
 def mount_of(path: str, mounts: bytes | None = None) -> Mount | None:

@@ -24,7 +24,7 @@ from ...core.humanize import duration
 from ...core.ids import shown_worker
 from ...core.job import Scope
 from ...database_checks import TAG
-from ...engines import Engine, engine_for
+from ...engines import Engine, Trouble, engine_for
 from ...models import PARKED, WAITING, Job
 from ...queue.pauses import paused
 from ...queue.schema import mismatch
@@ -246,7 +246,7 @@ def wait_until_ready(backend: VTQueueBackend, options: WorkerOptions, signals: S
             if engine.trouble(error) is None:
                 raise
             outage.note_failure(error)
-            if options.drain and outage.gone and outage.seconds() > PATIENCE:
+            if options.drain and engine.trouble(error) is not Trouble.BUSY and outage.seconds() > PATIENCE:
                 raise CommandError(f"Database {backend.database!r}: {printable(str(error))}") from error
         else:
             if options.drain:  # by cron, say: the next one comes anyway
