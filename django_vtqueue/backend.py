@@ -210,11 +210,11 @@ class VTQueueBackend(BaseTaskBackend):
     ) -> list[TaskResult]:
         self.validate_task(task)
         given, payloads = encoded(task, calls)
-        new = self._new_jobs(task, given, payloads, due_at, unique_key)
+        options, policy = options_of(task.func), policy_of(self.settings, task.queue_name, task.func)
+        new = self._new_jobs(task, options, policy, given, payloads, due_at=due_at, unique_key=unique_key)
         new.parent_id = parent_id
         results = self._results(new, task, given)
         if new.jobs:
-            options, policy = options_of(task.func), policy_of(self.settings, task.queue_name, task.func)
             of_a_job = parent_id is not None or due_at is not None  # a part of what is stored there already
             then, on_duplicate = partial(self._announce, new, results), options.get("on_duplicate", KEEP)
             immediate = of_a_job or policy.immediate
@@ -224,10 +224,17 @@ class VTQueueBackend(BaseTaskBackend):
         return results
 
     def _new_jobs(
-        self, task: Task, given: list[dict[str, Any]], payloads: list[str], due_at: int | None, unique_key: str | None
+        self,
+        task: Task,
+        options: Mapping[str, Any],
+        policy: Policy,
+        given: list[dict[str, Any]],
+        payloads: list[str],
+        *,
+        due_at: int | None,
+        unique_key: str | None,
     ) -> NewJobs:
-        """Return the jobs of calls, with the options of their task."""
-        options, policy = options_of(task.func), policy_of(self.settings, task.queue_name, task.func)
+        """Return the jobs of calls, with the options of their task, and what holds for it in its queue."""
         now = begins = self.now()
         if due_at is None:
             due_at = due_from(now, task.run_after)
