@@ -119,6 +119,7 @@ class Move:
                     end_leases(engine, ended, process_worker_id(), now)
 
     def _may_go(self) -> bool:
+        """Return whether something is left that a later pass may take."""
         return bool(self.parts.to_go()) or self.parts.ended().exists()
 
     def _free_reserved(self) -> None:

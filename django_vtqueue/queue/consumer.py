@@ -27,7 +27,7 @@ from .claimed_job import ClaimedJob
 from .clock_repair import ClockRepair
 from .doorbell import HEARING_LOOK, LOOK, UNPROVEN, Doorbell, folder_of
 from .limits import Limits
-from .mount_errors import refuse_file
+from .mount_errors import require_safe_file
 from .until_done import until_done
 
 logger = logging.getLogger("django_vtqueue")
@@ -45,7 +45,7 @@ def consume(
     options: Options,
 ) -> None:
     """See Queue.run. ``claim`` takes the next job of the queue, or none, for a holder."""
-    refuse_file(database)
+    require_safe_file(database)
     bell = Doorbell(database, folder_of(options.doorbells), f"{UNPROVEN}{new_id()[-8:]}")
     listener = engine_for(database).listen(bell.ring)
     engine, gaps, policy = engine_for(database), GapWatch(), options.policy(queue_name)

@@ -46,7 +46,7 @@ def errors_of_folder(alias: str) -> Iterator[CheckMessage]:
         yield error("E033", alias, text, "Set the clock by NTP (timedatectl set-ntp true), here or on the file server.")
 
 
-def refuse_file(alias: str) -> None:
+def require_safe_file(alias: str) -> None:
     """Raise ImproperlyConfigured if the file of a database is where it may be destroyed."""
     if text := serious([*errors_of_mount(alias), *errors_of_folder(alias)]):
         raise ImproperlyConfigured(text)
