@@ -173,7 +173,7 @@ def awaited(function: Callable[..., Awaitable[Any]], seconds: float | None = Non
 
 @contextmanager
 def interrupting(end: Action) -> Iterator[None]:
-    """Have Ctrl-C call ``end``, and not break off the block, whose code runs in another thread.
+    """Have Ctrl-C call ``end``, and not break off the block: its code runs in another thread, or ends soon.
 
     KeyboardInterrupt is raised when the block has ended, or by a second Ctrl-C. asyncio.Runner does the same.
     """

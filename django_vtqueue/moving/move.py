@@ -10,6 +10,7 @@ from ..core.counts import HOUR, MINUTE
 from ..core.gaps import GapWatch
 from ..core.ids import process_worker_id
 from ..core.job import Scope
+from ..core.timeouts import interrupting
 from ..engines import engine_for
 from ..models import HourlyThroughput, Throughput
 from ..patterns.reserved import ReservedRows
@@ -135,7 +136,8 @@ class Move:
         until = time.monotonic() + PATIENCE
         while True:
             try:
-                return act()
+                with interrupting(lambda: None):  # else Ctrl-C could break off what ends a transaction, too
+                    return act()
             except Exception as error:
                 engines = [engine_for(self.source), engine_for(self.target)]
                 if not any(engine.trouble(error) for engine in engines) or time.monotonic() > until:

@@ -244,7 +244,8 @@ def writable(connection: BaseDatabaseWrapper) -> Iterator[None]:
         if second:
             connections[connection.alias] = connection
             second.close()
-        elif not theirs and raw.in_transaction and not connection.in_atomic_block:
+        # After Ctrl-C this may run last of all, when the connection is closed.
+        elif not theirs and connection.connection is raw and raw.in_transaction and not connection.in_atomic_block:
             raw.execute("ROLLBACK")
 
 
