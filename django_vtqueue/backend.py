@@ -23,7 +23,7 @@ from .core.unique import DONE, KEEP, REPLACE
 from .engines import Engine, database_of, engine_for
 from .queue import workers
 from .queue.arguments import checked_moment, checked_queue_name, due_from, start_by
-from .queue.back_pressure import await_room
+from .queue.back_pressure import await_room, waiting_itself
 from .queue.limits import Limits
 from .queue.publishing import publish
 from .tasks import settings_checks
@@ -259,6 +259,7 @@ class VTQueueBackend(BaseTaskBackend):
             unique_until=options.get("unique_until", DONE),
             replace=options.get("on_duplicate") == REPLACE,
             concurrency_keys=keys.get("concurrency_key") or keys.get("order_key"),
+            ordered="order_key" in keys,
             rate_keys=keys.get("rate_key"),
         )
 
@@ -288,9 +289,12 @@ class VTQueueBackend(BaseTaskBackend):
         if duplicates:
             self._show_stored(new, duplicates, results)
         if received(task_enqueued):
-            for index, result in enumerate(results):
-                if index not in duplicates:
-                    task_enqueued.send(type(self), task_result=result)
+            new_ones = [result for index, result in enumerate(results) if index not in duplicates]
+            waiting_itself(self._send, new_ones)  # they are stored by now; a receiver may publish, too
+
+    def _send(self, results: Iterable[TaskResult]) -> None:
+        for result in results:
+            task_enqueued.send(type(self), task_result=result)
 
     def _show_stored(self, new: NewJobs, duplicates: Mapping[int, str], results: list[TaskResult]) -> None:
         """Change the results of duplicates, and of new jobs that have duplicates, to what is stored of them."""

@@ -19,7 +19,8 @@ class NewJobs:
     started ("start").
     ``replace``: a waiting job that has the key is overwritten; it gets all that the new job has, but keeps its id.
     ``concurrency_keys``, ``rate_keys``: also one for each job, or None; they limit how many jobs of a key run at once,
-    and how often they start. ``parent_id``: the job that waits for their end.
+    and how often they start. ``ordered``: the jobs of such a key run one at a time, in the order in which they were
+    stored. ``parent_id``: the job that waits for their end.
     """
 
     queue_name: str
@@ -35,6 +36,7 @@ class NewJobs:
     unique_until: str = "done"
     replace: bool = False
     concurrency_keys: list[str | None] | None = None
+    ordered: bool = False
     rate_keys: list[str | None] | None = None
     parent_id: str | None = None
 
@@ -153,6 +155,7 @@ class Due(NamedTuple):
     concurrency_key: str | None = None
     rate_key: str | None = None
     moved_from: int | None = None
+    ordered: int = 0
     again: int = 0
 
     @property

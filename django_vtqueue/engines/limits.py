@@ -21,13 +21,14 @@ IS_BOOKED = f"""job.finished_at IS NULL AND job.lease_until IS NULL AND job.move
 class Parked(NamedTuple):
     """A concurrency key with parked jobs, and one of these.
 
-    ``stuck``: whether the unfinished job of the key that was stored first is parked, too.
+    ``stuck``: whether the unfinished job in order of the key that was stored first is parked, too; None if this one is
+    not in order.
     """
 
     key: str
     queue_name: str
     task_path: str
-    stuck: int
+    stuck: int | None
 
 
 # Of a rate in use: when the next start is due under it, and the microseconds between two starts.
@@ -38,9 +39,9 @@ class Known(NamedTuple):
     """What is known of queues and keys, as far as it was asked for.
 
     ``queues``, ``keys``: how many of their jobs are held or hidden; of a queue without raw jobs that have a concurrency
-    key; a key that is not there has none. ``first``: the unfinished job of a concurrency key that was stored first.
-    ``rates``: their states, of those that have one. ``booked``: the last moment that is booked for a job of a rate key,
-    and that job's task.
+    key; a key that is not there has none. ``first``: of a concurrency key the unfinished job in order that was stored
+    first. ``rates``: their states, of those that have one. ``booked``: the last moment that is booked for a job of a
+    rate key, and that job's task.
     """
 
     queues: dict[str, int]
@@ -116,7 +117,3 @@ class Limiting(ABC):
     @abstractmethod
     def unbook(self, key: str, after: int, limit: int) -> int:
         """Put the last ``limit`` jobs of a rate key with a moment booked behind ``after`` back to their places."""
-
-    @abstractmethod
-    def due_of_key(self, key: str, now: int, limit: int) -> int:
-        """Return how many of the first ``limit`` unfinished jobs of a concurrency key are due."""

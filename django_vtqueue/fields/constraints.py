@@ -76,7 +76,7 @@ OF_JOBS: list[BaseConstraint] = [
         condition=OfKind(
             id="id",
             integer="priority claims attempts max_attempts lease_us enqueued_at started_at kept_until start_by due_at "
-            "lease_until moved_from finished_at cancelled_at",
+            "lease_until moved_from finished_at cancelled_at ordered",
             text="queue_name task_path worker_id unique_key unique_until concurrency_key rate_key parent_id copies "
             "payload history result steps cancelled_by progress_text",
         ),
@@ -88,7 +88,7 @@ OF_LETTERS: list[BaseConstraint] = [
         condition=OfKind(
             id="id",
             integer="priority claims attempts max_attempts lease_us enqueued_at started_at kept_until died_at "
-            "acknowledged_at",
+            "acknowledged_at ordered",
             text="queue_name task_path worker_id unique_key unique_until concurrency_key rate_key parent_id payload "
             "history steps exception_class message fingerprint acknowledged_by note",
         ),

@@ -85,11 +85,11 @@ def more_of(job: Job, limits: Limits) -> str:
 
 def parked_by(job: Job, limits: Limits) -> str:
     """Return why a limit has parked a job."""
-    of_key = Job.objects.using(job._state.db).filter(concurrency_key=job.concurrency_key, finished_at=None)
+    of_key = Job.objects.using(job._state.db).filter(concurrency_key=job.concurrency_key)
     limit = limits.of_key(job.queue_name, job.task_path)
-    if limit.ordered and limits.known(job.task_path):
-        first = of_key.order_by(engine_for(str(job._state.db)).handle()).values_list("pk", flat=True).first()
-        if first not in (None, job.pk):
+    if job.ordered and limit.ordered and limits.known(job.task_path):
+        line = of_key.filter(ordered=True, finished_at=None).order_by(engine_for(str(job._state.db)).handle())
+        if (first := line.values_list("pk", flat=True).first()) not in (None, job.pk):
             return _("job …%(id)s comes first there") % {"id": str(first)[-8:]}
     held = of_key.filter(lease_until__isnull=False).count()
     if not limits.known(job.task_path):

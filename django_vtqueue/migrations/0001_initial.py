@@ -40,6 +40,7 @@ class Migration(migrations.Migration):
                     "concurrency_key",
                     models.CharField(blank=True, max_length=255, null=True, verbose_name="concurrency key"),
                 ),
+                ("ordered", models.BooleanField(db_default=False, default=False, verbose_name="in order")),
                 ("rate_key", models.CharField(blank=True, max_length=255, null=True, verbose_name="rate key")),
                 ("parent_id", models.UUIDField(blank=True, null=True, verbose_name="parent")),
                 ("enqueued_at", django_vtqueue.fields.InstantField()),
@@ -95,7 +96,7 @@ class Migration(migrations.Migration):
                     models.CheckConstraint(
                         condition=django_vtqueue.fields.constraints.OfKind(
                             id="id",
-                            integer="priority claims attempts max_attempts lease_us enqueued_at started_at kept_until died_at acknowledged_at",
+                            integer="priority claims attempts max_attempts lease_us enqueued_at started_at kept_until died_at acknowledged_at ordered",
                             text="queue_name task_path worker_id unique_key unique_until concurrency_key rate_key parent_id payload history steps exception_class message fingerprint acknowledged_by note",
                         ),
                         name="vtqueue_letter_kinds",
@@ -156,6 +157,7 @@ class Migration(migrations.Migration):
                     "concurrency_key",
                     models.CharField(blank=True, max_length=255, null=True, verbose_name="concurrency key"),
                 ),
+                ("ordered", models.BooleanField(db_default=False, default=False, verbose_name="in order")),
                 ("rate_key", models.CharField(blank=True, max_length=255, null=True, verbose_name="rate key")),
                 ("parent_id", models.UUIDField(blank=True, null=True, verbose_name="parent")),
                 ("enqueued_at", django_vtqueue.fields.InstantField()),
@@ -243,7 +245,7 @@ class Migration(migrations.Migration):
                         name="vtqueue_job_key_held",
                     ),
                     django_vtqueue.fields.columns.LineIndex(
-                        condition=models.Q(("concurrency_key__isnull", False), ("finished_at__isnull", True)),
+                        condition=models.Q(("ordered", True), ("finished_at__isnull", True)),
                         fields=["concurrency_key"],
                         name="vtqueue_job_key_order",
                         said=models.Q(),
@@ -329,7 +331,7 @@ class Migration(migrations.Migration):
                     models.CheckConstraint(
                         condition=django_vtqueue.fields.constraints.OfKind(
                             id="id",
-                            integer="priority claims attempts max_attempts lease_us enqueued_at started_at kept_until start_by due_at lease_until moved_from finished_at cancelled_at",
+                            integer="priority claims attempts max_attempts lease_us enqueued_at started_at kept_until start_by due_at lease_until moved_from finished_at cancelled_at ordered",
                             text="queue_name task_path worker_id unique_key unique_until concurrency_key rate_key parent_id copies payload history result steps cancelled_by progress_text",
                         ),
                         name="vtqueue_job_kinds",

@@ -52,6 +52,7 @@ class AbstractJob(models.Model):
     unique_until = models.CharField(_("unique until"), max_length=7, db_default=unique.DONE)
     # Of these jobs only so many run at once, or start in a time; see queue/limits.py.
     concurrency_key = models.CharField(_("concurrency key"), max_length=255, null=True, blank=True)
+    ordered = models.BooleanField(_("in order"), default=False, db_default=False)  # by its concurrency key
     rate_key = models.CharField(_("rate key"), max_length=255, null=True, blank=True)
     parent_id = models.UUIDField(_("parent"), null=True, blank=True)  # the job that waits for its end
     enqueued_at = InstantField(_("enqueued"))
@@ -149,14 +150,14 @@ class Job(AbstractJob):
             models.Index(
                 fields=["start_by"], name="vtqueue_job_start_by", condition=WAITING & Q(start_by__isnull=False)
             ),
-            # Of a concurrency key: what is held, what is first of all (the handle orders them), and what is parked.
+            # Of a concurrency key: what is held, what is first of those in order (by the handle), and what is parked.
             models.Index(
                 fields=["concurrency_key"], name="vtqueue_job_key_held", condition=HAS_CONCURRENCY_KEY & HIDDEN
             ),
             LineIndex(
                 fields=["concurrency_key"],
                 name="vtqueue_job_key_order",
-                condition=HAS_CONCURRENCY_KEY & UNFINISHED,
+                condition=Q(ordered=True) & UNFINISHED,
                 ties=("enqueued_at", "id"),
             ),
             models.Index(

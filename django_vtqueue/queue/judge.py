@@ -19,7 +19,7 @@ class Judge:
         self._limits_of = {kind: limits.of_key_or_import(*kind) for kind in kinds}
         keys = {key for row in rows if (key := row.concurrency_key) is not None}
         self._rates = {key: of_rate_key(key) for row in rows if (key := row.rate_key) is not None}
-        first = keys if any(limit and limit.ordered for limit in self._limits_of.values()) else ()
+        first = {key for row in rows if row.ordered and (key := row.concurrency_key) is not None}
         rates = [*queues.rates, *self._rates.values()]
         self._known = engine.look_up(queues=queues.most, keys=keys, first=first, rates=rates, booked=self._rates)
         # Of rate keys the last moment that is booked for a job, and the burst of that job's task: that many starts may
@@ -61,7 +61,7 @@ class Judge:
         """Return whether a row may start, as far as its concurrency key says it; note whose turn it is instead."""
         if (key := row.concurrency_key) is None:
             return True
-        if limit.ordered and (first := self._known.first.get(key, row.handle)) != row.handle:
+        if row.ordered and limit.ordered and (first := self._known.first.get(key, row.handle)) != row.handle:
             verdict.first.add(first)
             return False
         return limit.most is None or self._known.keys.get(key, 0) < limit.most

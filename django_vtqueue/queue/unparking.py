@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from ..core.settlement import Settlement
 from ..engines import Engine, options_for
 from ..engines.limits import Parked, RateState
-from .limits import AMONG, BEING_PUT_BACK, SOON, Limits, of_rate_key
+from .limits import BEING_PUT_BACK, SOON, Limits, of_rate_key
 
 PERIOD = 1.0  # seconds
 UNPARKED_AT_ONCE = 500  # jobs of a key
@@ -75,12 +75,12 @@ class Unparking:
 
     def _unpark(self, engine: Engine, parked: Parked, room: int) -> int:
         """Unpark up to so many jobs of a key, of one in order its first; return how many."""
-        if room and self._limits.of_key(parked.queue_name, parked.task_path).ordered:
+        if room and parked.stuck is not None and self._limits.of_key(parked.queue_name, parked.task_path).ordered:
             return engine.unpark_rows(list(engine.look_up(first=[parked.key]).first.values()))
         return engine.unpark({parked.key: room}) if room else 0
 
     def _room(self, engine: Engine, parked: Parked) -> int:
-        """Return how many parked jobs of a key are to be unparked; what is due already is expected to run.
+        """Return how many parked jobs of a key are to be unparked: as many as may run.
 
         What another backend serves is left to its own workers, which know its limits.
         """
@@ -89,13 +89,11 @@ class Unparking:
             return 0
         if not (limit := self._limits.of_key_or_import(parked.queue_name, parked.task_path)):
             return 0
-        if limit.ordered:
+        if limit.ordered and parked.stuck is not None:
             return parked.stuck
         if limit.most is None:
             return UNPARKED_AT_ONCE
-        room = min(limit.most - engine.held_of_keys([parked.key])[parked.key], UNPARKED_AT_ONCE)
-        among = max(min(limit.most, UNPARKED_AT_ONCE), AMONG)
-        return max(room - engine.due_of_key(parked.key, engine.now(), among), 1) if room > 0 else 0
+        return min(max(limit.most - engine.held_of_keys([parked.key])[parked.key], 0), UNPARKED_AT_ONCE)
 
     def look_at_rates(self, engine: Engine) -> int:
         """Put back jobs whose rate has changed, or was used by a clock that was ahead; return how many.

@@ -1,4 +1,4 @@
-"""What an order promises when the code that stored its jobs had another limit."""
+"""What an order promises of jobs that were stored by other code: each job has the order that it was stored with."""
 
 import pytest
 
@@ -23,28 +23,54 @@ def in_turn(limited: Limited, *moments: float) -> list[str]:
 
 
 def test_a_task_that_becomes_ordered(limited: Limited) -> None:
-    """Its order holds for what was stored before, too: a stored job for later keeps those behind it waiting."""
-    limited.tasks["app.changed"] = {"concurrency": 1}
-    limited.publish("app.changed", "a", key="k", due=5)
-    limited.publish("app.changed", "b", "c", key="k")
+    """What was stored before has no order: those jobs run one at a time, too, beside the line of the others."""
+    limited.tasks["app.changed"] = {"concurrency": 2}
+    limited.publish("app.changed", "a", "b", key="k")
+    limited.publish("app.changed", "later", key="k", due=5)
     limited.tasks["app.changed"] = {"order_key": str}
+    limited.publish("app.changed", "c", key="k", due=3)
     limited.publish("app.changed", "d", key="k", priority=9)
-    assert in_turn(limited, 0, 6, 7, 8, 9) == ["", "a", "b", "c", "d"]
+    assert in_turn(limited, 0, 1, 2, 3, 4, 5) == ["a", "b", "", "c", "d", "later"]
 
 
 def test_old_code_stores_jobs_during_a_deploy(limited: Limited) -> None:
-    """What a process with the code of before stores meanwhile has its place in the order."""
+    """What a process with the code of before stores meanwhile keeps no job in order waiting but while it runs."""
     limited.tasks["app.changed"] = {"order_key": str}
     limited.publish("app.changed", "a", key="k")
     limited.tasks["app.changed"] = {"concurrency": 1}
     limited.publish("app.changed", "b", key="k", due=5)
     limited.tasks["app.changed"] = {"order_key": str}
     limited.publish("app.changed", "c", key="k")
-    assert in_turn(limited, 0, 1, 6, 7) == ["a", "", "b", "c"]
+    assert in_turn(limited, 0, 1, 2, 6) == ["a", "c", "", "b"]
+
+
+def test_a_task_that_has_an_order_no_more(limited: Limited) -> None:
+    """The limit in its code holds for what was stored in order, too."""
+    limited.publish("app.changed", "a", "b", "c", key="k", ordered=True)
+    limited.tasks["app.changed"] = {"concurrency": 2}
+    assert in_turn(limited, 0, 1) == ["a b", "c"]
+
+
+def test_parked_jobs_without_an_order_before_one_that_waits(limited: Limited) -> None:
+    """Nobody tells of the end of a holder that vanished: the look puts back what has no order, and leaves the others.
+
+    Those wait for the first of them, which is due later.
+    """
+    limited.tasks["app.changed"] = {"concurrency": 1}
+    limited.publish("app.changed", "a", "b", key="k")
+    limited.tasks["app.changed"] = {"order_key": str}
+    limited.publish("app.changed", "first", key="k", due=9)
+    limited.publish("app.changed", "second", key="k")
+    [held] = limited.claim().values()
+    assert limited.parked == {"b", "second"}
+    limited.bench.jobs.filter(pk=held.id).delete()
+    assert limited.look() == 1
+    assert in_turn(limited, 1, 2, 9, 10) == ["b", "", "first", "second"]
 
 
 def test_a_key_that_a_task_without_an_order_has_too(limited: Limited) -> None:
-    """A key is one for the whole database: a job in order waits for all that was stored before it."""
+    """A key is one for the whole database: a job in order runs beside no other of its key, and waits for no other."""
     limited.publish("app.one", "a", key="k", due=5)
-    limited.publish("app.ordered", "b", key="k")
-    assert in_turn(limited, 0, 6, 7) == ["", "a", "b"]
+    limited.publish("app.one", "b", key="k")
+    limited.publish("app.ordered", "c", key="k")
+    assert in_turn(limited, 0, 1, 6) == ["b", "c", "a"]

@@ -58,11 +58,3 @@ def test_unbook(engine: Engine) -> None:
 def test_unpark(engine: Engine) -> None:
     Job.objects.using(engine.alias).update(moved_from=at(0), due_at=LAST_INSTANT)
     assert engine.unpark({"key": 2}) == 2
-
-
-def test_due_of_key(engine: Engine) -> None:
-    """The first jobs of a key are those that were stored first, not those whose rows were changed last."""
-    jobs = Job.objects.using(engine.alias)
-    first = list(jobs.order_by("enqueued_at", "pk").values_list("pk", flat=True)[:2])
-    jobs.filter(pk__in=first).update(moved_from=at(0), due_at=LAST_INSTANT)
-    assert engine.due_of_key("key", at(1), 2) == 0

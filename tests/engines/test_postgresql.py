@@ -96,7 +96,7 @@ def publish(engine: Engine, count: int, task: str = "app.task", parent_id: str |
     ids = [new_id() for _ in range(count)]
     new = NewJobs("q", task, 0, 3, 60_000_000, at(0), at(0), [(job_id, "{}") for job_id in ids], parent_id=parent_id)
     for name, key in keys.items():
-        setattr(new, name, [key] * count)
+        setattr(new, name, key if name == "ordered" else [key] * count)
     (engine.insert_with_keys if new.has_options else engine.insert)(new)
     return ids
 
@@ -123,7 +123,7 @@ def test_claims_that_count_one_limit(engine: Engine, options: str) -> None:
     """
     given, most = KEYS[options]
     limits = Limits(task_options={"app.task": given}.get)
-    run(engine, limits, most, concurrency_keys="k")
+    run(engine, limits, most, concurrency_keys="k", ordered=options == "order")
 
 
 def test_a_worker_leaves_beside_a_lock_on_its_row(engine: Engine) -> None:

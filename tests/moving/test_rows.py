@@ -20,7 +20,8 @@ def fill(alias: str) -> None:
     job(alias, payload=StoredText('{"args": [1.50, "\\u0000 ä \\ud800"],  "kwargs": {}}'), progress=0.1)
     job(alias, payload=StoredText("no JSON"), history=StoredText('[{"a":  1}]'), claims=2**53, attempts=2)
     job(alias, unique_key="order:7", unique_until="start", kept_until=None, rate_key="api", priority=-100)
-    job(alias, concurrency_key="tenant:9", moved_from=HOUR_AGO, due_at=clock.LAST, start_by=clock.now() + 10**12)
+    held_up: Any = {"moved_from": HOUR_AGO, "due_at": clock.LAST, "start_by": clock.now() + 10**12}
+    job(alias, concurrency_key="tenant:9", ordered=True, **held_up)
     job(alias, task_path="", payload=[1, {"a": None}], lease_until=clock.now() + 10**12)
     job(alias, steps={"done": [{"kind": "step", "name": "a", "value": 1}]}, copies={"3": ["w", 1, 2, 2]})
     job(alias, **HAS_ENDED, result={"x": [1]}, started_at=HOUR_AGO + 2, kept_until=clock.now() + 10**12, claims=1)

@@ -191,7 +191,6 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], set[str]]] = {
     "unpark": (limits.UNPARK, VALUES, {PARKED, KEY}),
     "unpark rows": (limits.UNPARK_ROWS, VALUES, {KEY}),
     "parked": (limits.PARKED, VALUES, {PARKED, KEY_ORDER}),
-    "due of a key": (limits.DUE_OF_KEY, VALUES, {KEY_ORDER}),
     "rates": (limits.RATES, VALUES, {RATE}),
     "all rates": (limits.ALL_RATES, VALUES, {RATE}),
     "forget rates": (limits.FORGET_RATES, VALUES, {RATE}),

@@ -131,7 +131,6 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "parked in": (limits.PARKED_IN, {"keys": NAMES}, [PARKED, ROWID]),
     "unpark rows": (limits.UNPARK_ROWS, {"rowids": f"[{MANY + 1}, {MANY + 2}]"}, [ROWID]),
     "parked": (limits.PARKED, {"after": "", "limit": 10}, [PARKED, KEY_ORDER, ROWID]),
-    "due of a key": (limits.DUE_OF_KEY, {"key": "q0", "now": at(0), "limit": 10}, [KEY_ORDER]),
     "rates": (limits.RATES, ASKED, [RATE]),
     "all rates": (limits.ALL_RATES, {"after": "", "limit": 10}, [RATE]),
     "set rates": (limits.SET_RATES, {"rates": '{"1": {"a": 1}}', "interval": True}, []),

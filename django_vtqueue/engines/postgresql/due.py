@@ -90,7 +90,7 @@ FROM_PLACE = "(job.due_at, job.id) >= (level.due_at, level.id)"
 DUE = "job.due_at <= %(now)s"
 FRESH = "job.claims = 0 AND job.max_attempts <> 1 AND job.start_by IS NULL AND job.unique_until <> 'start'"
 DUE_VALUES = f"""{hexed("job.id")}, job.priority, job.due_at, job.claims, ({FRESH})::int, job.task_path, job.start_by,
-    job.queue_name, job.concurrency_key, job.rate_key, job.moved_from"""
+    job.queue_name, job.concurrency_key, job.rate_key, job.moved_from, job.ordered::int"""
 FREE = f"""(job.concurrency_key IS NULL OR pg_try_advisory_xact_lock({lock_of(OF_CONCURRENCY, "job.concurrency_key")}))
       AND (job.rate_key IS NULL OR pg_try_advisory_xact_lock({lock_of(OF_RATE, "'key:' || job.rate_key")}))"""
 ORDER = "ORDER BY job.priority DESC, job.due_at, job.id"

@@ -79,6 +79,7 @@ class PostgreSQLEngine(
         if new.unique_keys:  # all take keys in one order, else two of them may wait for each other
             places = sorted(places, key=lambda index: rows[index]["unique_key"] or "")
         values = {**_common(new), "unique_until": new.unique_until, "parent_id": new.parent_id, "replace": new.replace}
+        values["ordered"] = new.ordered
         if len(rows) == 1 and self._is_stored_alone({"jobs": json.dumps(rows, ensure_ascii=False), **values}):
             return {}
         duplicates = {}

@@ -42,7 +42,8 @@ SELECT key, (
 FIRST_OF_KEYS = f"""
 SELECT key, (
     SELECT {hexed("job.id")} FROM vtqueue_job AS job
-    WHERE job.concurrency_key = key AND job.finished_at IS NULL ORDER BY job.enqueued_at, job.id LIMIT 1
+    WHERE job.concurrency_key = key AND job.ordered AND job.finished_at IS NULL
+    ORDER BY job.enqueued_at, job.id LIMIT 1
 ) FROM unnest(%(keys)s::text[]) AS key"""
 
 PARK = f"""
@@ -86,23 +87,17 @@ WITH RECURSIVE found(key) AS (
     SELECT ({NEXT_KEY} AND job.concurrency_key > found.key ORDER BY job.concurrency_key LIMIT 1)
     FROM found WHERE found.key IS NOT NULL
 )
-SELECT found.key, first.queue_name, first.task_path, (
+SELECT found.key, first.queue_name, first.task_path, CASE WHEN first.ordered THEN (
     SELECT (job.lease_until IS NULL AND job.moved_from IS NOT NULL AND job.due_at = {LAST_INSTANT})::int
     FROM vtqueue_job AS job
-    WHERE job.concurrency_key = found.key AND job.finished_at IS NULL ORDER BY job.enqueued_at, job.id LIMIT 1
-)
+    WHERE job.concurrency_key = found.key AND job.ordered AND job.finished_at IS NULL
+    ORDER BY job.enqueued_at, job.id LIMIT 1
+) END
 FROM found CROSS JOIN LATERAL (
-    SELECT job.queue_name, job.task_path FROM vtqueue_job AS job
+    SELECT job.queue_name, job.task_path, job.ordered FROM vtqueue_job AS job
     WHERE {IS_PARKED} AND job.concurrency_key = found.key
     ORDER BY job.queue_name, job.priority DESC, job.moved_from LIMIT 1
 ) AS first WHERE found.key IS NOT NULL LIMIT %(limit)s"""
-
-DUE_OF_KEY = """
-SELECT count(*) FROM (
-    SELECT job.due_at, job.lease_until FROM vtqueue_job AS job
-    WHERE job.concurrency_key = %(key)s AND job.finished_at IS NULL
-    ORDER BY job.enqueued_at, job.id LIMIT %(limit)s
-) AS first WHERE first.lease_until IS NULL AND first.due_at <= %(now)s"""
 
 RATES = "SELECT key, next_at, interval_us FROM vtqueue_rate WHERE key = ANY(%(keys)s)"
 ALL_RATES = "SELECT key, next_at, interval_us FROM vtqueue_rate WHERE key > %(after)s ORDER BY key LIMIT %(limit)s"
@@ -183,9 +178,6 @@ class PostgreSQLLimits(PostgreSQLConnection):
 
     def parked(self, after: str, limit: int) -> list[Parked]:
         return [Parked(*row) for row in self._rows(PARKED, {"after": after, "limit": limit})]
-
-    def due_of_key(self, key: str, now: int, limit: int) -> int:
-        return int(self._value(DUE_OF_KEY, {"key": key, "now": now, "limit": limit}))
 
     def all_rates(self, after: str, limit: int) -> list[tuple[str, RateState]]:
         rows = self._rows(ALL_RATES, {"after": after, "limit": limit})

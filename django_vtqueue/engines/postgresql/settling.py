@@ -117,8 +117,9 @@ DELETE FROM vtqueue_job WHERE id = ANY(%(ids)s::uuid[]) AND state = 'SUCCESSFUL'
 # One statement moves the row. There is a letter of that id already only if its job was copied into the queue by hand.
 LETTER = (
     *("id", "queue_name", "task_path", "priority", "claims", "attempts", "max_attempts", "worker_id", "lease_us"),
-    *("unique_key", "unique_until", "concurrency_key", "rate_key", "parent_id", "enqueued_at", "started_at"),
-    *("kept_until", "died_at", "exception_class", "message", "fingerprint", "payload", "history", "steps"),
+    *("unique_key", "unique_until", "concurrency_key", "ordered", "rate_key", "parent_id", "enqueued_at"),
+    *("started_at", "kept_until", "died_at", "exception_class", "message", "fingerprint", "payload", "history"),
+    "steps",
 )
 OF_SETTLEMENT = {name: f"mine.{name}" for name in ("attempts", "started_at", "kept_until", "history")}
 OF_SETTLEMENT |= {"died_at": "mine.finished_at", "exception_class": "mine.exception_class"}

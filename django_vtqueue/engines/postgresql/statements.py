@@ -63,7 +63,7 @@ COLUMNS = f"""{hexed("id")}, queue_name, task_path, priority, visible_at, claims
 COLUMNS_OF_LETTER = COLUMNS.replace("visible_at", "died_at").replace("due_at, copies", "died_at, NULL")
 
 COMMON = "id, queue_name, task_path, priority, max_attempts, lease_us, enqueued_at, due_at, start_by, payload"
-OPTIONS = "unique_key, unique_until, concurrency_key, rate_key, parent_id"
+OPTIONS = "unique_key, unique_until, concurrency_key, ordered, rate_key, parent_id"
 FRESH = "claims, attempts, worker_id, state, history"
 
 INSERT = f"""
@@ -82,15 +82,15 @@ FROM ROWS FROM (unnest(%(ids)s::uuid[]), json_array_elements(%(payloads)s::json)
 # the job that has the key in any case, since RETURNING gives the ids of changed rows only. The values change only if
 # that job is to be replaced, and waits (a durable task that has begun is not): then it is a fresh one with the same id.
 REPLACED = (
-    *("priority", "max_attempts", "lease_us", "unique_until", "concurrency_key", "rate_key", "enqueued_at"),
-    *("start_by", "due_at", "payload"),
+    *("priority", "max_attempts", "lease_us", "unique_until", "concurrency_key", "ordered", "rate_key"),
+    *("enqueued_at", "start_by", "due_at", "payload"),
 )
 REPLACING = """CASE WHEN %(replace)s AND vtqueue_job.lease_until IS NULL AND vtqueue_job.steps IS NULL
     AND vtqueue_job.task_path = excluded.task_path THEN {} ELSE vtqueue_job.{} END"""
 INSERT_WITH_OPTIONS = f"""
 INSERT INTO vtqueue_job ({COMMON}, {OPTIONS}, {FRESH})
-SELECT mine.id, {GIVEN}, mine.payload, mine.unique_key, %(unique_until)s, mine.concurrency_key, mine.rate_key,
-    %(parent_id)s::uuid, 0, 0, '', 'READY', '[]'
+SELECT mine.id, {GIVEN}, mine.payload, mine.unique_key, %(unique_until)s, mine.concurrency_key, %(ordered)s,
+    mine.rate_key, %(parent_id)s::uuid, 0, 0, '', 'READY', '[]'
 FROM json_to_recordset(%(jobs)s::json)
     AS mine(id uuid, payload text, unique_key text, concurrency_key text, rate_key text)
 ON CONFLICT (queue_name, unique_key)
@@ -209,11 +209,11 @@ SELECT {COLUMNS_OF_LETTER}, 'FAILED', died_at, NULL FROM vtqueue_deadletter WHER
 REQUEUE = f"""
 INSERT INTO vtqueue_job (
     id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, unique_key, unique_until,
-    concurrency_key, rate_key, parent_id, enqueued_at, started_at, state, due_at, payload, history, steps
+    concurrency_key, ordered, rate_key, parent_id, enqueued_at, started_at, state, due_at, payload, history, steps
 ) SELECT
     letter.id, coalesce(%(queue_name)s, queue_name), task_path, coalesce(%(priority)s, priority), claims, 0,
-    max_attempts, '', lease_us, unique_key, replace(unique_until, 'started', 'start'), concurrency_key, rate_key,
-    parent_id, enqueued_at, started_at, 'READY', %(now)s, payload,
+    max_attempts, '', lease_us, unique_key, replace(unique_until, 'started', 'start'), concurrency_key, ordered,
+    rate_key, parent_id, enqueued_at, started_at, 'READY', %(now)s, payload,
     CASE WHEN history NOT LIKE '[%%]' THEN history ELSE
         left(history, -1) || CASE history WHEN '[]' THEN '' ELSE ',' END || CASE WHEN parent_id IS NULL OR EXISTS (
             SELECT 1 FROM (

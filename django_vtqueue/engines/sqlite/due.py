@@ -76,10 +76,11 @@ DUE = "job.due_at <= :now"
 MAY_BE_LIMITED = "(job.concurrency_key IS NOT NULL OR job.rate_key IS NOT NULL)"
 FRESH = "job.claims = 0 AND job.max_attempts <> 1 AND job.start_by IS NULL AND job.unique_until <> 'start'"
 DUE_VALUES = f"""job.rowid, job.priority, job.due_at, job.claims, {FRESH} AS fresh, job.task_path, job.start_by,
-    job.queue_name, job.concurrency_key, job.rate_key, job.moved_from, {MAY_BE_LIMITED} OR :named AS whole"""
+    job.queue_name, job.concurrency_key, job.rate_key, job.moved_from,
+    job.ordered, {MAY_BE_LIMITED} OR :named AS whole"""
 SHORT_ROW = "due.rowid, due.priority, due.due_at, due.claims, due.fresh, due.task_path, due.start_by"
 DUE_ROW = f"""CASE WHEN due.whole
-    THEN json_array({SHORT_ROW}, due.queue_name, due.concurrency_key, due.rate_key, due.moved_from)
+    THEN json_array({SHORT_ROW}, due.queue_name, due.concurrency_key, due.rate_key, due.moved_from, due.ordered)
     ELSE json_array({SHORT_ROW}) END"""
 
 

@@ -56,6 +56,8 @@ def _options(new: NewJobs) -> dict[str, Any]:
     if new.concurrency_keys or new.rate_keys or new.parent_id:
         keys = (new.concurrency_keys or NO_KEY)[0], (new.rate_keys or NO_KEY)[0]
         options |= {"concurrency_key": keys[0], "rate_key": keys[1], "parent_id": new.parent_id}
+        if new.ordered:
+            options["ordered"] = 1
     return options
 
 
@@ -95,7 +97,7 @@ class SQLiteEngine(SQLiteClaiming, SQLiteSettling, SQLiteOverflow, SQLiteLimits,
 
     def _insert_many(self, new: NewJobs) -> dict[int, tuple[str, str]]:
         options = {"start_by": new.start_by, "unique_until": new.unique_until, "parent_id": new.parent_id}
-        values = {**_common(new), **options, "replace": new.replace}
+        values = {**_common(new), **options, "ordered": int(new.ordered), "replace": new.replace}
         none: list[str | None] = [None] * len(new.jobs)
         keys = (new.unique_keys or none, new.concurrency_keys or none, new.rate_keys or none)
         rows: list[Any] = [(job_id, *each, payload) for (job_id, payload), *each in zip(new.jobs, *keys, strict=True)]

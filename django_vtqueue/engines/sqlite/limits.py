@@ -25,7 +25,7 @@ FROM json_each(:asked, '$[1]') AS key WHERE EXISTS (SELECT 1 {OF_KEY})"""
 FIRST_OF_KEYS = """
 SELECT json_group_object(key.value, (
     SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_key_order
-    WHERE job.concurrency_key = key.value AND job.finished_at IS NULL ORDER BY job.rowid LIMIT 1
+    WHERE job.concurrency_key = key.value AND job.ordered AND job.finished_at IS NULL ORDER BY job.rowid LIMIT 1
 )) FROM json_each(:asked, '$[2]') AS key"""
 
 PARK = f"""
@@ -84,22 +84,16 @@ WITH RECURSIVE found(key) AS (
     SELECT ({NEXT_KEY} AND job.concurrency_key > found.key ORDER BY job.concurrency_key LIMIT 1)
     FROM found WHERE found.key IS NOT NULL LIMIT :limit
 )
-SELECT json_group_array(json_array(found.key, first.queue_name, first.task_path, (
+SELECT json_group_array(json_array(found.key, first.queue_name, first.task_path, CASE WHEN first.ordered THEN (
     SELECT job.lease_until IS NULL AND job.moved_from IS NOT NULL AND job.due_at = {LAST_INSTANT}
     FROM vtqueue_job AS job INDEXED BY vtqueue_job_key_order
-    WHERE job.concurrency_key = found.key AND job.finished_at IS NULL ORDER BY job.rowid LIMIT 1
-)))
+    WHERE job.concurrency_key = found.key AND job.ordered AND job.finished_at IS NULL ORDER BY job.rowid LIMIT 1
+) END))
 FROM found CROSS JOIN vtqueue_job AS first WHERE found.key IS NOT NULL AND first.rowid = (
     SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_parked
     WHERE {IS_PARKED} AND job.concurrency_key = found.key
     ORDER BY job.queue_name, job.priority DESC, job.moved_from LIMIT 1
 )"""
-
-DUE_OF_KEY = """
-SELECT count(*) FROM (
-    SELECT job.due_at, job.lease_until FROM vtqueue_job AS job INDEXED BY vtqueue_job_key_order
-    WHERE job.concurrency_key = :key AND job.finished_at IS NULL LIMIT :limit
-) AS some WHERE some.lease_until IS NULL AND some.due_at <= :now"""
 
 RATES = """
 SELECT json_group_object(rate.key, json_array(rate.next_at, rate.interval_us))
@@ -169,9 +163,6 @@ class SQLiteLimits(SQLiteConnection):
 
     def parked(self, after: str, limit: int) -> list[Parked]:
         return [Parked(*row) for row in self._list(PARKED, {"after": after, "limit": limit})]
-
-    def due_of_key(self, key: str, now: int, limit: int) -> int:
-        return int(self._value(DUE_OF_KEY, {"key": key, "now": now, "limit": limit}))
 
     def all_rates(self, after: str, limit: int) -> list[tuple[str, RateState]]:
         return [(key, (*state,)) for key, *state in self._list(ALL_RATES, {"after": after, "limit": limit})]

@@ -18,7 +18,7 @@ COLUMNS = """id, queue_name, task_path, priority, visible_at, claims, attempts, 
 COLUMNS_OF_LETTER = COLUMNS.replace("visible_at", "died_at").replace("due_at, copies", "died_at, NULL")
 
 COMMON = "id, queue_name, task_path, priority, max_attempts, lease_us, enqueued_at, due_at, payload"
-OPTIONS = "unique_key, unique_until, concurrency_key, rate_key, parent_id, start_by"
+OPTIONS = "unique_key, unique_until, concurrency_key, ordered, rate_key, parent_id, start_by"
 
 
 @lru_cache
@@ -49,8 +49,8 @@ FROM json_each(:jobs)"""
 # the job that has the key in any case, since RETURNING gives the ids of changed rows only. The values change only if
 # that job is to be replaced, and waits (a durable task that has begun is not): then it is a fresh one with the same id.
 REPLACED = (
-    *("priority", "max_attempts", "lease_us", "unique_until", "concurrency_key", "rate_key", "enqueued_at"),
-    *("start_by", "due_at", "payload"),
+    *("priority", "max_attempts", "lease_us", "unique_until", "concurrency_key", "ordered", "rate_key"),
+    *("enqueued_at", "start_by", "due_at", "payload"),
 )
 REPLACING = (
     "CASE WHEN :replace AND lease_until IS NULL AND steps IS NULL AND task_path = excluded.task_path "
@@ -71,7 +71,7 @@ INSERT INTO vtqueue_job ({COMMON}, {OPTIONS}, claims, attempts, worker_id, state
 SELECT
     json_extract(value, '$[0]'), :queue_name, :task_path, :priority, :max_attempts, :lease_us, :enqueued_at, :due_at,
     json_extract(value, '$[4]'), json_extract(value, '$[1]'), :unique_until, json_extract(value, '$[2]'),
-    json_extract(value, '$[3]'), :parent_id, :start_by, 0, 0, '', 'READY', '[]'
+    :ordered, json_extract(value, '$[3]'), :parent_id, :start_by, 0, 0, '', 'READY', '[]'
 FROM json_each(:jobs) WHERE true{TO_KEY}"""
 
 # A look at the index alone. The hint is for statistics of a time when there were few rows.
@@ -178,11 +178,11 @@ SELECT {COLUMNS_OF_LETTER}, 'FAILED', died_at, NULL FROM vtqueue_deadletter WHER
 REQUEUE = """
 INSERT OR IGNORE INTO vtqueue_job (
     id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, unique_key, unique_until,
-    concurrency_key, rate_key, parent_id, enqueued_at, started_at, state, due_at, payload, history, steps
+    concurrency_key, ordered, rate_key, parent_id, enqueued_at, started_at, state, due_at, payload, history, steps
 ) SELECT
     id, coalesce(:queue_name, queue_name), task_path, coalesce(:priority, priority), claims, 0, max_attempts, '',
-    lease_us, unique_key, replace(unique_until, 'started', 'start'), concurrency_key, rate_key, parent_id, enqueued_at,
-    started_at, 'READY', :now, payload,
+    lease_us, unique_key, replace(unique_until, 'started', 'start'), concurrency_key, ordered, rate_key, parent_id,
+    enqueued_at, started_at, 'READY', :now, payload,
     CASE WHEN json_valid(history) THEN json_insert(history, '$[#]', json(
         CASE WHEN parent_id IS NULL OR EXISTS (
             SELECT 1 FROM (
