@@ -12,7 +12,7 @@ from ..core.job import NewJobs
 from ..core.unique import KEEP
 from ..engines import Engine, Trouble, engine_for
 from ..exceptions import PayloadTooLarge
-from .back_pressure import check_room, insert_with_room, waiting_itself
+from .back_pressure import check_room, insert_with_room
 from .doorbell import ring, ring_after_commit
 from .schema import mismatch
 from .unique import Duplicates, insert_with_keys
@@ -39,7 +39,7 @@ def publish(
     """
     if immediate or not (awaited := awaited_transaction(database)):
         duplicates = store(new, database, options, timeout, on_duplicate=on_duplicate)
-        waiting_itself(then, duplicates)  # by now the jobs are stored; a receiver of theirs may publish, too
+        then(duplicates)
         return
     policy = options.policy(new.queue_name)
     check_size(new, policy)
@@ -73,7 +73,7 @@ def _store_later(
         logger.error(NOT_STORED, len(new.jobs), new.queue_name, new.task_path or "raw payloads", ids, exc_info=error)
         return
     try:
-        waiting_itself(then, duplicates)
+        then(duplicates)
     except Exception:  # of a receiver of task_enqueued; Django would leave out all hooks behind this one
         logger.exception("a receiver of task_enqueued failed for a job of queue %r, which is stored", new.queue_name)
 
@@ -98,11 +98,11 @@ def store(
     check_size(new, policy)
     engine = engine_for(database)
     try:
-        insert = partial(_insert, engine, new, on_duplicate)
         if check_depth and policy.max_depth is not None:
+            insert = partial(_insert, engine, new, on_duplicate)
             committed, duplicates = insert_with_room(insert, engine, new, policy, timeout)
         else:
-            committed, duplicates = insert()
+            committed, duplicates = _insert(engine, new, on_duplicate)
     except SynchronousOnlyOperation as error:
         name = new.task_path.rpartition(".")[2]
         awaited = f"await {name}.aenqueue(...)" if name else "await queue.apublish(...)"
