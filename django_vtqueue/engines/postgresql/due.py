@@ -1,8 +1,9 @@
 """What is due on PostgreSQL, and the time from which it is: the statements that find it, of all queues, or named ones.
 
 A walk over the rows in claim order would visit every scheduled job of a higher priority. So the walk goes over the
-distinct priorities of the waiting jobs, highest first, each found by one seek; inside a priority the due jobs are a
-range of ``due_at``, in the order of an index. Both loops stop at the LIMIT, so as many rows are read as are taken.
+distinct priorities of the waiting jobs, highest first, each found by one seek, with its first row. Where that is due,
+the due jobs are a range that begins at it, in the order of an index: what is dead before it is walked over once. Both
+loops stop at the LIMIT, so as many rows are read as are taken.
 
 While another transaction is open for long, what was claimed since it began stays in the indexes, before the rows that
 wait. Then a claim begins where the last ones have found something (``places.py``), in each of the 201 priorities: to
@@ -68,24 +69,25 @@ OF_ALL = f"{WAITING} AND job.priority >= -100"  # which the index of all queues 
 OF_NAME = f"job.queue_name = name.value AND {WAITING}"
 
 
-def levels(rows: str) -> str:
-    """Return the CTE ``level(priority)`` over these rows."""
-    highest = f"SELECT job.priority FROM vtqueue_job AS job WHERE {rows}"
+def first_rows(rows: str) -> str:
+    """Return the CTE ``level`` of the priorities of these rows, the highest first, each with its first row."""
+    first = f"SELECT job.priority, job.due_at, job.id FROM vtqueue_job AS job WHERE {rows}"
+    order = "ORDER BY job.priority DESC, job.due_at, job.id LIMIT 1"
     return f"""
-    WITH RECURSIVE level(priority) AS (
-        (SELECT ({highest} ORDER BY job.priority DESC LIMIT 1))
+    WITH RECURSIVE level(priority, due_at, id) AS (
+        ({first} {order})
         UNION ALL
-        SELECT ({highest} AND job.priority < level.priority ORDER BY job.priority DESC LIMIT 1)
-        FROM level WHERE level.priority IS NOT NULL
+        SELECT lower.* FROM level CROSS JOIN LATERAL ({first} AND job.priority < level.priority {order}) AS lower
     )"""
 
 
-# In the place of these CTEs: all levels, each with the row at which to begin.
-KNOWN_LEVELS = """
+def places(rows: str) -> str:
+    """Return the CTE ``level`` of all priorities, each with the place that is given."""
+    return """
     WITH level(priority, due_at, id) AS (
         SELECT * FROM unnest(%(levels)s::smallint[], %(moments)s::bigint[], %(handles)s::uuid[])
     )"""
-FROM_PLACE = "(job.due_at, job.id) >= (level.due_at, level.id)"
+
 
 DUE = "job.due_at <= %(now)s"
 FRESH = "job.claims = 0 AND job.max_attempts <> 1 AND job.start_by IS NULL AND job.unique_until <> 'start'"
@@ -95,40 +97,33 @@ FREE = f"""(job.concurrency_key IS NULL OR pg_try_advisory_xact_lock({lock_of(OF
       AND (job.rate_key IS NULL OR pg_try_advisory_xact_lock({lock_of(OF_RATE, "'key:' || job.rate_key")}))"""
 ORDER = "ORDER BY job.priority DESC, job.due_at, job.id"
 
-
-class From(NamedTuple):
-    """Where a walk begins: the CTE ``level``, made for some rows, and a condition on them."""
-
-    levels: Callable[[str], str]
-    condition: str = ""
+Levels = Callable[[str], str]  # from rows to the CTE ``level(priority, due_at, id)``: where to begin in each priority
+REACHED = "level.due_at <= %(now)s"
+OF_LEVEL = "job.priority = level.priority AND (job.due_at, job.id) >= (level.due_at, level.id)"
 
 
-FROM_THE_FIRST = From(levels)
-FROM_PLACES = From(lambda rows: KNOWN_LEVELS, f" AND {FROM_PLACE}")
-
-
-def due(rows: str, begin: From) -> str:
+def due(rows: str, levels: Levels) -> str:
     """Return the statement that finds which of these rows are due; an index has them in claim order."""
-    return f"""{begin.levels(rows)}
+    return f"""{levels(rows)}
 SELECT due.* FROM level CROSS JOIN LATERAL (
     SELECT {DUE_VALUES} FROM vtqueue_job AS job
-    WHERE {rows} AND job.priority = level.priority AND {DUE}{begin.condition}{{free}}
+    WHERE {rows} AND {OF_LEVEL} AND {DUE}{{free}}
     ORDER BY job.due_at, job.id LIMIT %(limit)s {{lock}}
-) AS due LIMIT %(limit)s"""
+) AS due WHERE {REACHED} LIMIT %(limit)s"""
 
 
-def best(limit: str, begin: From) -> str:
+def best(limit: str, levels: Levels) -> str:
     """Return the first due rows of ``name.value``."""
-    return f"""({begin.levels(OF_NAME)}
+    return f"""({levels(OF_NAME)}
         SELECT first.* FROM level CROSS JOIN LATERAL (
             SELECT job.id, job.priority, job.due_at FROM vtqueue_job AS job
-            WHERE {OF_NAME} AND job.priority = level.priority AND {DUE}{begin.condition}
+            WHERE {OF_NAME} AND {OF_LEVEL} AND {DUE}
             ORDER BY job.due_at, job.id LIMIT {limit}
-        ) AS first LIMIT {limit}
+        ) AS first WHERE {REACHED} LIMIT {limit}
     )"""
 
 
-def due_named(begin: From) -> str:
+def due_named(levels: Levels) -> str:
     """Return the statement that finds what is due in several queues.
 
     It finds the names with the best first rows, of each of these its best rows, and the best of all, sorted. Then row
@@ -137,10 +132,10 @@ def due_named(begin: From) -> str:
     """
     return f"""
 WITH shown AS MATERIALIZED (
-    SELECT name.value FROM unnest(%(names)s::text[]) AS name(value) CROSS JOIN LATERAL {best("1", begin)} AS job
+    SELECT name.value FROM unnest(%(names)s::text[]) AS name(value) CROSS JOIN LATERAL {best("1", levels)} AS job
     {ORDER} LIMIT %(wider)s
 ), best AS MATERIALIZED (
-    SELECT job.* FROM shown AS name CROSS JOIN LATERAL {best("%(wider)s", begin)} AS job {ORDER} LIMIT %(wider)s
+    SELECT job.* FROM shown AS name CROSS JOIN LATERAL {best("%(wider)s", levels)} AS job {ORDER} LIMIT %(wider)s
 )
 SELECT due.* FROM best CROSS JOIN LATERAL (
     SELECT {DUE_VALUES} FROM vtqueue_job AS job
@@ -163,13 +158,13 @@ def locking(sql: str, claiming: bool) -> str:
     return sql.format(free=f" AND {FREE}" if claiming else "", lock=LOCK if claiming else "")
 
 
-def earliest(rows: str, begin: From) -> str:
+def earliest(rows: str, levels: Levels) -> str:
     """Return the statement that finds the earliest time of these rows."""
-    return f"""{begin.levels(rows)}
+    return f"""{levels(rows)}
     SELECT min((
         SELECT job.due_at FROM vtqueue_job AS job
-        WHERE {rows} AND job.priority = level.priority{begin.condition} ORDER BY job.due_at, job.id LIMIT 1
-    )) FROM level WHERE level.priority IS NOT NULL"""
+        WHERE {rows} AND {OF_LEVEL} ORDER BY job.due_at, job.id LIMIT 1
+    )) FROM level"""
 
 
 class Walks(NamedTuple):
@@ -192,14 +187,14 @@ class Walks(NamedTuple):
         return self.earliest if scope.queues is None else self.earliest_named
 
 
-def walks(begin: From) -> Walks:
+def walks(levels: Levels) -> Walks:
     """Return the statements that begin at the first rows, or at places."""
     of_one = f"job.queue_name = %(name)s AND {WAITING}"
-    of_names = f"SELECT min(({earliest(OF_NAME, begin)})) FROM unnest(%(names)s::text[]) AS name(value)"
-    return Walks(due(OF_ALL, begin), due(of_one, begin), due_named(begin), earliest(OF_ALL, begin), of_names)
+    of_names = f"SELECT min(({earliest(OF_NAME, levels)})) FROM unnest(%(names)s::text[]) AS name(value)"
+    return Walks(due(OF_ALL, levels), due(of_one, levels), due_named(levels), earliest(OF_ALL, levels), of_names)
 
 
-SEARCH_FROM_FIRST, SEARCH_FROM_PLACES = walks(FROM_THE_FIRST), walks(FROM_PLACES)
+SEARCH_FROM_FIRST, SEARCH_FROM_PLACES = walks(first_rows), walks(places)
 
 # Hidden rows that may become visible again, of the queues that have any: released rows, and rows whose lease has
 # ended, if the holder has had the time to renew it (see core/grace.py).
