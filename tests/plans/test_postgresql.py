@@ -23,6 +23,7 @@ from .postgresql import CLAIMS, ROWS, STATEMENTS, TABLES, WAITING_ID, Table, nod
 
 NAME = "plans"
 MOST = 2000  # pages; the tables have thousands
+DEAD = 2 * ROWS // 100  # pages more until VACUUM: each row has two dead entries, and a page more than a hundred
 LIKE = re.compile("^(vtqueue_[a-z]+)_.*_like$")  # Django makes another index of the same texts
 MANY = ROWS // 8  # jobs
 BEGINS = itertools.count(0, MANY)  # of ids: none is used twice
@@ -44,9 +45,12 @@ def full(server: Server, django_db_blocker: DjangoDbBlocker) -> Iterator[Table]:
             cursor.execute(f"DROP DATABASE {NAME}")
 
 
-@pytest.fixture(scope="module", params=["analyzed when nothing waited", "", "analyzed", "changed since"])
+@pytest.fixture(scope="module", params=["analyzed when nothing waited", "", "analyzed", "changed since", "vacuumed"])
 def table(request: pytest.FixtureRequest, full: Table) -> Table:
-    """Return the full database with statistics of all kinds; at last each row has been changed twice since."""
+    """Return the full database with statistics of all kinds; at last each row is changed twice, then VACUUM is done.
+
+    In between the indexes have dead entries: statements may read the pages that hold these, too.
+    """
     match request.param:
         case "":
             full.forget()
@@ -54,6 +58,10 @@ def table(request: pytest.FixtureRequest, full: Table) -> Table:
             full.analyze()
         case "changed since":
             full.update_much()
+            full.dead = DEAD
+        case "vacuumed":
+            full.vacuum()
+            full.dead = 0
     return full
 
 
@@ -67,7 +75,7 @@ def test_statements_use_their_indexes(table: Table, name: str) -> None:
     assert not [step for step in steps if step["Node Type"] == "Seq Scan" and step["Relation Name"] in TABLES], plan
     assert used, plan
     assert used <= indexes, plan
-    assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < MOST, plan
+    assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < MOST + table.dead, plan
 
 
 def test_claims_out_of_many_that_are_due_at_one_instant(table: Table) -> None:
@@ -78,7 +86,7 @@ def test_claims_out_of_many_that_are_due_at_one_instant(table: Table) -> None:
         statement, values, _ = STATEMENTS[name]
         plan = table.explain(statement, values)
         assert plan["Actual Rows"] == values["limit"]
-        assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < MOST, plan
+        assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < MOST + table.dead, plan
     table.run("DELETE FROM vtqueue_job WHERE id >= %s AND id < %s", ["d" + "0" * 31, "e" + "0" * 31])
 
 
@@ -98,4 +106,4 @@ def test_leases_among_many_unique_keys(table: Table) -> None:
         transaction.set_rollback(True, using=table.alias)
     for plan in told:
         assert not [step for step in nodes(plan) if step["Node Type"] == "Seq Scan" and step["Relation Name"] in TABLES]
-        assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < MOST, plan
+        assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < MOST + table.dead, plan
