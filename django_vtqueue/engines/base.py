@@ -19,12 +19,9 @@ from django.db.models import Expression
 from ..core.grace import GracePeriod
 from ..core.job import ClaimKey, Due, Ended, Handle, HeldJob, NewJobs, Progress, Scope, StoredJob
 from ..core.settlement import Settlement
-from .clock_repair import ClockStamps
+from .capabilities import ClockStamps, DurableSteps, Overflow, RowLocks
 from .limits import Limiting
-from .overflow import Overflow
 from .portable import Portable
-from .row_locks import RowLocks
-from .steps import DurableSteps
 
 T = TypeVar("T")
 

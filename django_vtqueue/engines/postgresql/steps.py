@@ -15,7 +15,7 @@ from django.db.models.expressions import RawSQL
 
 from ...core.clock import LAST_INSTANT
 from ...core.job import HeldJob
-from ..steps import DurableSteps, Noted
+from ..capabilities import DurableSteps, Noted
 from .connection import PostgreSQLConnection
 from .statements import guard, hidden
 

@@ -1,0 +1,166 @@
+"""What an engine does beside the life of a plain job: durable tasks, several copies of a job, row locks, clock repair.
+
+Each class is a part of the contract of ``Engine``; limits have a file of their own. A method that only some databases
+need has a default here.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from django.db.models.expressions import Expression
+
+from ..core.copies import Copy
+from ..core.grace import GracePeriod
+from ..core.job import ClaimKey, Due, Handle, HeldJob, Scope
+
+
+class Noted(NamedTuple):
+    """What a row says when steps were written: their bytes, and whether the job is wanted to stop."""
+
+    size: int
+    stopped: bool
+
+
+class DurableSteps(ABC):
+    """Steps of jobs, events, parents that wait.
+
+    ``steps`` has two writers, the holder and senders of events: each changes only its own paths.
+    """
+
+    @abstractmethod
+    def steps(self, job: HeldJob) -> tuple[str | None] | None:
+        """Return the stored steps of a held job, for its holder; None if it is no longer held."""
+
+    @abstractmethod
+    def note_steps(self, job: HeldJob, done: str, now: int, event: int | None = None) -> Noted | None:
+        """Write what a held job has done, only for its holder: it waits for nothing now; None if it is not held.
+
+        ``event``: the index of an event that this takes out. ``stopped``: it was asked to stop, or its queue is paused.
+        """
+
+    @abstractmethod
+    def send_event(
+        self, name: str, event: str, now: int, *, job_id: str = "", queue_name: str = "", unique_key: str = ""
+    ) -> tuple[str, int] | None:
+        """Add an event to an unfinished job, named by its id or its key; one that waits for it is due at once.
+
+        Return its queue and the bytes of its steps; None if there is no such job.
+        """
+
+    @abstractmethod
+    def waits(self) -> Expression:
+        """Return an expression of the ORM: what the task of a job waits for, as JSON, without the rest of its steps.
+
+        ``children``: how many it has enqueued last. NULL for a job that is due at another time than that of its wait:
+        a limit has moved it, or it is to be tried again.
+        """
+
+    @abstractmethod
+    def wake_parents(self, job_ids: Collection[str], now: int) -> None:
+        """Make those of these jobs due that wait for children, and have none any more that is unfinished.
+
+        The settlement of children has gone before it, in the same transaction.
+        """
+
+
+class Overflow(ABC):
+    """Queues with ``overflow``: several copies of a job may run.
+
+    Such a job stays RUNNING under its last claim; any of its copies may be the first to end.
+    """
+
+    @abstractmethod
+    def reappeared(self, scope: Scope, limit: int, now: int, grace_period: GracePeriod) -> list[Due]:
+        """Return the first ``limit`` jobs of a scope with copies whose lease has ended, each at its place in the line.
+
+        The last copy that may run keeps the lease up. If that lease ends too, a replacement is started. After as many
+        replacements as copies may run the job is not returned any more: its lease ends as that of any other.
+
+        Left out are those that were asked to stop, and those that the scope's worker runs itself. See ``ended``.
+        """
+
+    @abstractmethod
+    def note_copies(self, handles: Sequence[Handle], now: int, runtimes: Mapping[str, tuple[int, int]]) -> None:
+        """Note the present claims of rows that were just leased as copies; those which had one before have begun.
+
+        ``runtimes``: see Options.overflowing.
+        """
+
+    @abstractmethod
+    def copies(self, jobs: Sequence[HeldJob]) -> dict[ClaimKey, tuple[str, str | None]]:
+        """Return, of these copies, those that may still be the first to end.
+
+        With each go all copies of its job, as text, and who has asked the job to stop ("": not known, None: not asked).
+        """
+
+    @abstractmethod
+    def pass_on(self, row: HeldJob, holder: Copy, copies: str, history: str, lease_until: int) -> None:
+        """Make another copy the holder of a row that was read in this transaction; its claim number stays."""
+
+
+class RowLocks:
+    """Locks of single rows, queues, rates, and the renewal of leases beside them. Only PostgreSQL has such locks.
+
+    A transaction of the project may hold the lock of a row for long.
+
+    ``locks_rows``: whether a statement of a control loop may wait for a row while other rows can be written.
+    """
+
+    locks_rows = False
+
+    @abstractmethod
+    def renew(self, jobs: Sequence[HeldJob], now: int, *, afresh: bool = False) -> set[ClaimKey]:
+        """Hide held rows for one more lease, from ``now`` on; return the keys of those that are no longer held.
+
+        A lease that was extended beyond that keeps its end; with ``afresh``, after a step of the clock, it does not.
+        """
+
+    def renew_unlocked(
+        self, jobs: Sequence[HeldJob], now: int, *, afresh: bool = False
+    ) -> tuple[set[ClaimKey], list[HeldJob]]:
+        """Renew, but wait for no row; return the keys of those no longer held, and the jobs whose rows are locked."""
+        return self.renew(jobs, now, afresh=afresh), []
+
+    def wait_in_line(self, job: HeldJob, seconds: float) -> None:
+        """Lock a row, in a transaction; wait for ``seconds`` at the most in the line of those who want it, or raise."""
+
+    def lock_queue(self, queue_name: str) -> None:
+        """Let no other transaction that calls this for the queue go on before this one ends."""
+
+    def lock_queues(self, queues: Collection[str], rates: Collection[str]) -> None:
+        """Keep other claims from counting jobs of these queues, and from using these rates, until the transaction ends.
+
+        A claim does so before it looks for what is due in them.
+        """
+
+    def lock_copies(self, jobs: Sequence[HeldJob]) -> None:
+        """Let no other transaction change the rows of these jobs before this one ends."""
+
+    def lock_families(self, job_ids: Collection[str]) -> None:
+        """Lock the unfinished children of jobs, and theirs, and then the jobs: the youngest generation first.
+
+        Who settles a child locks its row, and then that of its parent, so whoever changes both does so as well.
+        """
+
+
+class ClockStamps:
+    """Rows which a clock has stamped that was ahead; queue/clock_repair.py walks over them."""
+
+    def clock_was_ahead(self, now: int) -> bool:
+        """Return whether some row has a stamp of a clock that was ahead of ``now``; it costs a few seeks."""
+        return False
+
+    def stamped_ahead(self, after: Handle, now: int, limit: int) -> tuple[list[Handle], Handle | None]:
+        """Read the ``limit`` rows after a row; return those that wait for a time stamped by a clock that was ahead.
+
+        Also return the last row that was read, to go on from there; None if it was the last one of all.
+        """
+        return [], None
+
+    def repair_stamps(self, handles: Sequence[Handle], now: int) -> int:
+        """Repair what a clock that was ahead has stamped in these rows; return how many rows were changed.
+
+        A row that waits for such a time is due now; a lease that ends at such a time ends one lease from now.
+        """
+        return 0
