@@ -2,11 +2,9 @@
 
 import logging
 import os
-import resource
 import socket
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from ..backend import VTQueueBackend
 from ..core.clock import from_instant, microseconds
@@ -17,18 +15,11 @@ from ..models import WorkerProcess
 from ..queue.origin import MOVED, move_in
 from ..queue.workers import HEARTBEAT, REMEMBERED, SILENCE
 from .deaths import OtherWorkers
+from .process import resident
 
 logger = logging.getLogger("django_vtqueue")
 
 PERIOD = 1.0  # seconds between two looks at the rows of the other workers
-
-
-def resident() -> int:
-    """Return the bytes of memory that this process takes; 0 where the system does not tell."""
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-    except (OSError, IndexError, ValueError):
-        return 0
 
 
 class Heartbeat:

@@ -21,14 +21,13 @@ from ..execution.outcomes import Outcome
 from ..execution.time_limits import Notice, TransactionBegun, TransactionWaits
 from ..queue.doorbell import Doorbell, folder_of
 from ..queue.workers import ANSWERS, STOP, WORK
-from . import systemd
 from .heartbeat import PERIOD, Heartbeat
-from .leaving import Leaving
 from .log import WorkerLog
 from .options import WorkerOptions, scopes_of, served
+from .process import WATCHDOG, notify_systemd, nowhere
 from .renewals import RenewalThread
 from .shared_state import SharedState
-from .shutdown import end_jobs, nowhere
+from .shutdown import Leaving, end_jobs
 from .thread_pool import Pool
 from .turn import Turns
 from .work import Work
@@ -160,7 +159,7 @@ class Worker:
         if now < self._second_at or not self.options.owns_process:
             return
         self._second_at = now + PERIOD
-        systemd.notify(systemd.WATCHDOG)
+        notify_systemd(WATCHDOG)
         self.leaving.watch_memory()
 
     # What reaches the worker

@@ -1,28 +1,79 @@
-"""The end of a worker: what still runs is released, and nothing of it is left behind."""
+"""The end of a worker: when it leaves, and how what still runs is released, so that nothing of it is left behind.
+
+It leaves when it was told to, has nothing left to do (``--drain``), or is to be replaced.
+"""
 
 import faulthandler
 import logging
-import os
-import sys
 import time
 from collections.abc import Callable
-from functools import cache
-from typing import NoReturn
 
-from ..core.clock import SECOND
+from ..core.clock import NEVER, SECOND
 from ..core.job import ClaimKey
 from ..core.settlement import Settlement
 from ..execution.outcomes import Outcome
 from ..queue.doorbell import remove
 from ..queue.settling import settle
 from .leases import HIDDEN_FOR
+from .options import WorkerOptions
 from .outage import retry_before
+from .process import STOPPING, end_within, notify_systemd, resident
+from .shared_state import Departure
 from .turn import Turns
+
+logger = logging.getLogger("django_vtqueue")
 
 LAST_ANNOUNCEMENTS = 5.0  # seconds for the receivers of signals when everything has ended
 GONE_WITHIN = 0.7 * HIDDEN_FOR / SECOND  # seconds after the release of jobs whose code still runs
 SIGNED_OFF_WITHIN = GONE_WITHIN / 2  # seconds for which the worker's row may be locked
 LAST_COUNTS = 1.0  # seconds for the statistics, should the database be locked
+
+
+class Leaving:
+    """Says when a worker leaves. ``stop_by`` (monotonic): then it does, whatever still runs."""
+
+    def __init__(self, turns: Turns, options: WorkerOptions) -> None:
+        self.turns, self.work, self.options = turns, turns.work, options
+        self.stop_by = NEVER
+        self.stops = 0  # how often it was told to stop
+        self._outgrown = False  # it takes more memory than it may
+
+    def told_to_stop(self) -> None:
+        """Claim nothing more, and have the running jobs end within the time that they are given; twice: at once."""
+        self.stops += 1
+        running = [job for job in self.work.in_flight if job.begun]
+        self.turns.stop()
+        if self.stops == 1:
+            self.work.log.stopping(running, self.options.shutdown_timeout)
+        if self.options.owns_process:
+            notify_systemd(STOPPING)
+        if self.options.shutdown_timeout is not None:
+            self.stop_by = min(self.stop_by, time.monotonic() + self.options.shutdown_timeout)
+
+    def watch_memory(self) -> None:
+        """Have a child leave, and be replaced, if it takes more than ``--max-memory``."""
+        limit = self.options.max_memory if self.options.supervised else None
+        if limit and resident() >= limit * 2**20:
+            logger.warning("this worker takes more than %d MB, and is replaced (--max-memory)", limit)
+            self._outgrown = True
+            self.turns.stop()
+
+    def done(self) -> bool:
+        """Return whether there is nothing left to do, or no time left to do it."""
+        if self.stops > 1 or time.monotonic() >= self.stop_by:
+            return True
+        if self.work.unfinished():
+            return False
+        if self.departure() is not Departure.NONE:
+            return True
+        return self.options.drain and not self.options.supervised and self.turns.drained(self.options.drain_retries)
+
+    def departure(self) -> Departure:
+        """Return whether this worker leaves, once its jobs have ended, and whether its supervisor is to replace it."""
+        if self._outgrown or (self.options.max_jobs and self.work.jobs_started >= self.options.max_jobs):
+            return Departure.REPLACED
+        leaves = self.turns.stopping or (self.turns.quiet and self.options.drain)
+        return Departure.FOR_GOOD if leaves else Departure.NONE
 
 
 def end_jobs(turns: Turns, read_mail: Callable[[float], object], *, owns_process: bool) -> bool:
@@ -83,27 +134,3 @@ def settle_at_last(turns: Turns, read_mail: Callable[[float], object], *, releas
         work.recorder.count_endings(given_back)
     work.note_settled(outcomes, lost)
     return bool(unfinished)
-
-
-def end_within(seconds: float) -> None:
-    """End this process after so many seconds, with code 1, whatever hangs then: its output, a lock, or a task's code.
-
-    A thread of ``faulthandler`` does it, which needs no interpreter (a task may keep that to itself), and which a
-    process 1 cannot ignore, as it does a signal. What it writes first must not block.
-    """
-    faulthandler.dump_traceback_later(seconds, exit=True, file=nowhere())
-
-
-@cache
-def nowhere() -> int:
-    """Return a descriptor to which anything may be written; asked for early: later there may be no free one."""
-    return os.open(os.devnull, os.O_WRONLY)
-
-
-def exit_at_once() -> NoReturn:
-    """End this process, in which code of released jobs still runs, once what was logged is written."""
-    try:
-        logging.shutdown()
-        sys.stdout.flush()
-    finally:
-        os._exit(0)

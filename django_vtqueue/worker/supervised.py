@@ -9,8 +9,8 @@ from typing import Any, cast
 
 from .. import __version__
 from ..core.forks import dump_threads_at, handle_signal
+from .process import exit_at_once, stop_signals
 from .shared_state import SharedState
-from .stop_signals import stop_signals
 
 
 def main(given: dict[str, Any]) -> None:
@@ -54,7 +54,6 @@ def run(given: dict[str, Any], workers: list[Any], state: SharedState) -> None:
     from .log import WorkerLog, log_lines, without_unread_records
     from .loop import Worker
     from .options import WorkerOptions
-    from .shutdown import exit_at_once
     from .thread_pool import ThreadRefused
 
     backend = cast(VTQueueBackend, task_backends[given["alias"]])

@@ -29,13 +29,12 @@ from ..queue.doorbell import exists, folder_of, path_of, remove, ring_worker
 from ..queue.origin import MOVED, move_in
 from ..queue.proof_of_death import declare_dead, mark_over_time
 from ..queue.settling import settle
-from . import systemd
 from .child_process import IDLE_LEAVING, ChildProcess
 from .log import WorkerLog
 from .options import WorkerOptions, scopes_of
 from .outage import Outage, retry_before
+from .process import STOPPING, WATCHDOG, end_within, notify_systemd, nowhere
 from .shared_state import Departure
-from .shutdown import end_within, nowhere
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -99,7 +98,7 @@ class Supervisor:
         """Wait a moment, or until it is told to stop."""
         if time.monotonic() >= self._watchdog_at:
             self._watchdog_at = time.monotonic() + 1
-            systemd.notify(systemd.WATCHDOG)
+            notify_systemd(WATCHDOG)
         with suppress(Empty):
             self._stop_calls.get(LOOK_AT_CHILDREN)
             self.pass_stop_on()
@@ -112,7 +111,7 @@ class Supervisor:
             if not child.worker_id:  # it does not listen yet
                 child.dismissed = True
                 child.kill()
-        systemd.notify(systemd.STOPPING)
+        notify_systemd(STOPPING)
         now, seconds = time.monotonic(), 0 if self._stops > 1 else self.options.shutdown_timeout
         self._kill_idle_at = min(self._kill_idle_at, now + IDLE_LEAVING)
         if seconds is not None:

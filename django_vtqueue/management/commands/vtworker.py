@@ -29,16 +29,14 @@ from ...models import PARKED, WAITING, Job
 from ...queue.pauses import paused
 from ...queue.schema import mismatch
 from ...tasks.task import import_task_modules
-from ...worker import systemd
 from ...worker.inline import run_due
 from ...worker.log import WorkerLog, log_lines, without_unread_records
 from ...worker.loop import Worker
 from ...worker.options import WorkerOptions, limits_of, scopes_of, served
 from ...worker.outage import Outage
+from ...worker.process import READY, StopSignals, exit_at_once, notify_systemd
 from ...worker.progress_bar import drain_bar, in_scope
 from ...worker.reload import run_with_reload, stop_with_parent
-from ...worker.shutdown import exit_at_once
-from ...worker.stop_signals import StopSignals
 from ...worker.supervisor import Supervisor
 from ...worker.thread_pool import ThreadRefused
 from ..arguments import add_backend, at_once, option_of, positive, seconds
@@ -120,7 +118,7 @@ class Command(BaseCommand):
         stop_with_parent(worker.stop)
         logger.info("vtworker %s ready: %s", shown_worker(worker.id), ready)
         if options.owns_process:
-            systemd.notify(systemd.READY)
+            notify_systemd(READY)
             dump_threads_at(signal.SIGUSR1)
             gc.freeze()  # what is there now stays: no need to look through it again and again
         show = options.drain and is_terminal(sys.stderr)

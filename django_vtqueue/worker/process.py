@@ -1,0 +1,103 @@
+"""A worker as a process: the signals that stop it, what it tells systemd, its memory, and its end.
+
+Nothing here needs Django: it is used before Django is set up.
+"""
+
+import faulthandler
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from functools import cache
+from pathlib import Path
+from typing import NoReturn
+
+from ..core.forks import handling_signals
+
+READY = "READY=1"
+STOPPING = "STOPPING=1"
+WATCHDOG = "WATCHDOG=1"
+
+
+def stop_signals() -> list[signal.Signals]:
+    """Return the signals that stop a worker; SIGHUP only if it is not ignored (nohup ignores it)."""
+    closed = [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL else []
+    return [signal.SIGTERM, signal.SIGINT, *closed]
+
+
+class StopSignals:
+    """SIGTERM, SIGINT and SIGHUP: once means gracefully, twice means at once (see ``Leaving.done``)."""
+
+    def __init__(self, owns_process: bool) -> None:
+        self.owns_process = owns_process
+        self.count = 0
+        self._listener: Callable[[], None] | None = None
+
+    def then(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` for each signal, also for those that have come already."""
+        self._listener = listener
+        for _ in range(self.count):
+            listener()
+
+    def listening(self) -> AbstractContextManager[None]:
+        """Listen to the signals that stop during the block."""
+        return handling_signals(stop_signals(), self._received)
+
+    def _received(self, number: int, frame: object) -> None:
+        if number == signal.SIGHUP and self.count:
+            return  # a terminal that is closed may send it several times
+        self.count += 1
+        if self.count > 1 and not self.owns_process:
+            raise KeyboardInterrupt  # the caller goes on to live: its threads cannot be left behind
+        if self._listener:
+            self._listener()
+
+
+def notify_systemd(state: str) -> None:
+    """Tell systemd, where it asks (``Type=notify``, ``WatchdogSec=``); it never waits, and a failure changes nothing.
+
+    This is sd_notify(3), in the ten lines that it needs.
+    """
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    if address.startswith("@"):  # the abstract namespace
+        address = f"\0{address[1:]}"
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.sendto(state.encode(), socket.MSG_DONTWAIT, address)
+
+
+def resident() -> int:
+    """Return the bytes of memory that this process takes; 0 where the system does not tell."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def end_within(seconds: float) -> None:
+    """End this process after so many seconds, with code 1, whatever hangs then: its output, a lock, or a task's code.
+
+    A thread of ``faulthandler`` does it, which needs no interpreter (a task may keep that to itself), and which a
+    process 1 cannot ignore, as it does a signal. What it writes first must not block.
+    """
+    faulthandler.dump_traceback_later(seconds, exit=True, file=nowhere())
+
+
+@cache
+def nowhere() -> int:
+    """Return a descriptor to which anything may be written; asked for early: later there may be no free one."""
+    return os.open(os.devnull, os.O_WRONLY)
+
+
+def exit_at_once() -> NoReturn:
+    """End this process, in which code of released jobs still runs, once what was logged is written."""
+    try:
+        logging.shutdown()
+        sys.stdout.flush()
+    finally:
+        os._exit(0)
