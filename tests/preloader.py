@@ -66,7 +66,7 @@ OF_PACKAGE = (
     "patterns.slot_cycle",
     "queue.queue",
     "worker.options",
-    "worker.prefetch",
+    "worker.pacing",
     "worker.supervised",
 )
 LONGEST = 1 << 17  # bytes of a message

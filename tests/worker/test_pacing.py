@@ -4,10 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from django_vtqueue.worker import pacing, prefetch
+from django_vtqueue.worker import pacing
 from django_vtqueue.worker.in_flight import InFlight
-from django_vtqueue.worker.pacing import BETWEEN_TURNS, LONG, Pacing
-from django_vtqueue.worker.prefetch import Prefetch
+from django_vtqueue.worker.pacing import BETWEEN_TURNS, LONG, Pacing, Prefetch
 
 
 class Watch:
@@ -28,8 +27,7 @@ class Watch:
 @pytest.fixture
 def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     watch = Watch()
-    for module in (prefetch, pacing):
-        monkeypatch.setattr(module, "time", watch)
+    monkeypatch.setattr(pacing, "time", watch)
     return watch
 
 
@@ -78,7 +76,7 @@ def depth(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """Return how many are claimed ahead, after turns in which so many jobs ended that took so many seconds each."""
 
     def depth(count: int, seconds: float, every: float, horizon: float = 0.02) -> int:
-        monkeypatch.setattr(prefetch, "HORIZON", horizon)
+        monkeypatch.setattr(pacing, "HORIZON", horizon)
         claimed = Prefetch(InFlight())
         for _ in range(10):
             watch.now += every
