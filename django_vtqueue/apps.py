@@ -10,4 +10,4 @@ class VTQueueConfig(AppConfig):
 
     def ready(self) -> None:
         # They register the checks, and import the framework, which registers its own.
-        from . import database_checks, mount_checks  # noqa: F401
+        from . import database_checks  # noqa: F401

@@ -1,8 +1,8 @@
 """System checks that read the database. Those of the settings are each backend's own: see ``tasks/settings_checks.py``.
 
 They read what holds on a live connection, not what the settings say: a setting in the wrong place is believed for
-years. They are warnings at the most, so that none of them ever stands in the way of ``migrate``. Of a file that several
-hosts share (``shared_disk``) ``mount_checks.py`` says it, as errors.
+years. They are warnings at the most, so that none of them ever stands in the way of ``migrate``. Errors are only those
+of where a SQLite file is: on a local disk, or on one that several hosts share (``shared_disk``).
 """
 
 import sys
@@ -19,6 +19,7 @@ from django.utils.connection import ConnectionDoesNotExist
 
 from .conf import configured
 from .engines import database_of, shares_disk
+from .queue.mount_errors import error, errors_of_folder, errors_of_mount, file_of
 from .queue.schema import mismatch
 from .tasks.compat import FRAMEWORK_APP  # nothing else imports the framework after setup(), and it asks the backends
 
@@ -35,6 +36,14 @@ BLOCK = """
         "transaction_mode": "IMMEDIATE",
         "timeout": 20,
         "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
+    },
+"""
+
+SHARED_BLOCK = """
+    "OPTIONS": {
+        "transaction_mode": "IMMEDIATE",
+        "timeout": 60,
+        "init_command": "PRAGMA journal_mode=DELETE; PRAGMA synchronous=FULL;",
     },
 """
 
@@ -133,6 +142,18 @@ def check_cut_off(**kwargs: Any) -> list[CheckMessage]:
     return found
 
 
+@register(TAG)
+def check_mounts(**kwargs: Any) -> list[CheckMessage]:
+    """Return an error about each SQLite file that is where it may be destroyed; opens none of them."""
+    return [message for alias in sorted(databases_of_queues()) for message in errors_of_mount(alias)]
+
+
+@register(Tags.database)
+def check_shared_disks(*, databases: Sequence[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
+    """Return errors about those of ``databases`` that several hosts share, and are not fit for that."""
+    return [message for connection in ours(databases) for message in errors_of_sharing(connection)]
+
+
 def warning(number: str, connection: BaseDatabaseWrapper, text: str, hint: str | None = None) -> CheckMessage:
     """Return a warning about one database."""
     return Warning(f"DATABASES[{connection.alias!r}]: {text}", hint=hint, id=f"vtqueue.{number}")
@@ -184,10 +205,7 @@ def effective(connection: BaseDatabaseWrapper) -> Pragmas | Durability | None:
 
 def has_defaults(connection: BaseDatabaseWrapper) -> bool:
     """Return whether a SQLite file is not set up for several writers, neither by OPTIONS nor by a signal's receiver."""
-    name = str(connection.settings_dict["NAME"])
-    if connection.vendor != "sqlite" or not name or ":memory:" in name or "mode=memory" in name:
-        return False
-    if connection_created.has_listeners(type(connection)):
+    if not file_of(connection.alias) or connection_created.has_listeners(type(connection)):
         return False
     return not {"transaction_mode", "init_command"} & set(connection.settings_dict["OPTIONS"])
 
@@ -215,3 +233,31 @@ def faults(pragmas: Pragmas, mode: str | None) -> Iterator[tuple[str, str]]:
         yield "W003", f"a writer gives up with 'database is locked' after {seconds:g} s; 10 s is the least."
     if pragmas.synchronous == OFF:
         yield "W005", "synchronous is OFF: a power loss may destroy the file, with all that is in it."
+
+
+def errors_of_sharing(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
+    """Yield what keeps several hosts from sharing a database; nothing if that is not asked for."""
+    alias, found = connection.alias, list(errors_of_folder(connection.alias))
+    yield from found
+    tested = "vtqueue.E032" not in {message.id for message in found}
+    if shares_disk(alias) and file_of(alias) and tested:  # else nothing is opened
+        for text in wrong_settings(connection):
+            yield error("E031", alias, f"with shared_disk {text}.", f"In DATABASES[{alias!r}]:\n{SHARED_BLOCK}")
+
+
+def wrong_settings(connection: BaseDatabaseWrapper) -> Iterator[str]:
+    """Yield what holds on a live connection and does not fit to a file that several hosts share."""
+    if not isinstance(pragmas := effective(connection), Pragmas):
+        return
+    if pragmas.journal != "delete":
+        yield f"journal_mode must be DELETE, not {pragmas.journal.upper()}"
+    if pragmas.synchronous <= NORMAL:
+        yield f"synchronous must be FULL, not {('OFF', 'NORMAL')[pragmas.synchronous]}"
+    if pragmas.busy_timeout < SHORTEST_TIMEOUT:
+        yield f"timeout must be {SHORTEST_TIMEOUT / 1000:g} seconds or more, not {pragmas.busy_timeout / 1000:g}"
+    if connection.transaction_mode not in ("IMMEDIATE", "EXCLUSIVE"):  # type: ignore[attr-defined]
+        yield f"transaction_mode must be 'IMMEDIATE', not {connection.transaction_mode!r}"  # type: ignore[attr-defined]
+    with connection.cursor() as cursor:
+        row = cursor.execute("PRAGMA mmap_size").fetchone()
+    if row and row[0]:
+        yield f"mmap_size must be 0, not {row[0]}: memory that is mapped may be older than the file"

@@ -9,9 +9,9 @@ from django.core.management.base import CommandError
 from django.db import connections
 
 from ..backend import VTQueueBackend
+from ..database_checks import errors_of_sharing
 from ..engines import engine_for
 from ..models import RESERVED, UNFINISHED, Job
-from ..mount_checks import errors_of_sharing
 from ..queue.mount_errors import errors_of_mount, serious
 from ..queue.origin import foreign_origin
 from ..tasks.compat import task_backends
