@@ -57,6 +57,7 @@ class Engine(Portable, RowLocks, Overflow, Limiting, DurableSteps, ClockStamps, 
 
     largest_result: int | None = None  # bytes
     looks_first = True  # a worker looks before it claims: a claim that finds nothing keeps other writers waiting
+    kept_open = False  # with CONN_MAX_AGE = 0 (until the end of a request) a thread keeps its connection between jobs
 
     def __init__(self, alias: str, *, traced: bool = True) -> None:
         self.alias = alias
@@ -66,6 +67,13 @@ class Engine(Portable, RowLocks, Overflow, Limiting, DurableSteps, ClockStamps, 
     @abstractmethod
     def now(self) -> int:
         """Return the present instant, in microseconds."""
+
+    def clock_error(self) -> float:
+        """Return by how many seconds this host's clock is ahead of the one that all hosts have; 0 if that is allowed.
+
+        So it is where holders of leases read the clock of a server, or of one host.
+        """
+        return 0.0
 
     @abstractmethod
     def describe(self) -> str:
@@ -135,6 +143,11 @@ class Engine(Portable, RowLocks, Overflow, Limiting, DurableSteps, ClockStamps, 
     @staticmethod
     def prepare(connection: BaseDatabaseWrapper) -> None:
         """Have a connection of a worker's tasks wait fairly for the right to write, where there is one for all."""
+
+    @staticmethod
+    def reads(connection: BaseDatabaseWrapper) -> bool:
+        """Return whether an open cursor of a connection keeps it from writing; it is interrupted then."""
+        return False
 
     @staticmethod
     def outdated(connection: BaseDatabaseWrapper) -> bool:

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from ..backend import VTQueueBackend
 from ..core.clock import from_instant, microseconds
 from ..core.settlement import Settlement
-from ..engines import Engine, shares_disk
-from ..engines.sqlite.mounts import MOST_SKEW, clock_offset
+from ..engines import Engine
 from ..models import WorkerProcess
 from ..queue.origin import MOVED, move_in
 from ..queue.workers import HEARTBEAT, REMEMBERED, SILENCE
@@ -45,7 +44,7 @@ class Heartbeat:
         )
         self.next_at = self._beat_at = 0.0  # monotonic
         self._beaten = 0  # an instant: after a step of the clock the last heartbeat is one of another time
-        self.disk_clock = DiskClock(engine)
+        self.clock_check = ClockCheck(engine)
         self.moved_in = False  # it is written down that the queue is worked here
 
     def forget(self) -> None:
@@ -71,7 +70,7 @@ class Heartbeat:
         now = self.engine.now()
         if time.monotonic() < self._beat_at and abs(now - self._beaten) < microseconds(SILENCE):
             return
-        self.disk_clock.look()
+        self.clock_check.look()
         self.worker.heartbeat_at, self.worker.memory = from_instant(now), resident() or None
         with self.engine.transaction():
             rows = WorkerProcess.objects.using(self.engine.alias)
@@ -108,28 +107,25 @@ class Heartbeat:
         return self.worker.asked_to
 
 
-class DiskClock:
-    """Compares this host's clock with the one that stamps files, which is the same for all hosts.
+class ClockCheck:
+    """Has this worker claim nothing as long as the clock of its host is wrong: it would end leases of the living.
 
-    ``off``: they differ too much. As long as they do, this worker claims nothing: it would end leases of the living.
+    ``off``: it is; see Engine.clock_error.
     """
 
     def __init__(self, engine: Engine) -> None:
         self.engine, self.off = engine, False
-        self._shared = shares_disk(engine.alias)
 
     def look(self) -> None:
-        """Compare them, where hosts share a disk; say so when they begin to differ, and when they agree again."""
-        if not self._shared:
-            return
-        offset = clock_offset(os.path.dirname(self.engine.path()))
-        before, self.off = self.off, abs(offset) > MOST_SKEW
+        """Look at the clock; say so when it begins to be wrong, and when it is right again."""
+        seconds = self.engine.clock_error()
+        before, self.off = self.off, bool(seconds)
         if self.off and not before:
-            where = "ahead of" if offset > 0 else "behind"
+            where = "ahead of" if seconds > 0 else "behind"
             logger.error(
                 "the clock of this host is %.0f s %s that of the disk; until it is set right (NTP), this worker claims "
                 "nothing",
-                abs(offset),
+                abs(seconds),
                 where,
             )
         elif before and not self.off:

@@ -53,7 +53,7 @@ class Turns:
     @property
     def quiet(self) -> bool:
         """Whether nothing more is to be claimed, for now: people want it, or the clock of this host is wrong."""
-        return self.heartbeat.asked_to in (QUIET, STOP) or self.heartbeat.disk_clock.off
+        return self.heartbeat.asked_to in (QUIET, STOP) or self.heartbeat.clock_check.off
 
     def try_turn(self) -> None:
         """Take a turn, then maintain the database; after an error the worker waits and goes on."""

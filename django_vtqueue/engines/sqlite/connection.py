@@ -1,6 +1,7 @@
 """A connection to SQLite: its transactions, its file, its errors, and the execution of statements."""
 
 import json
+import os
 import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +18,7 @@ from django.db.utils import InterfaceError, OperationalError, ProgrammingError
 from ...core import clock
 from ...core.job import ClaimKey
 from ..base import Trouble
+from ..options import shares_disk
 from . import wal
 from .cursor import execute
 from .file import File, FileExchanged
@@ -33,6 +35,7 @@ from .lock import (
     patiently,
     writable,
 )
+from .mounts import MOST_SKEW, clock_offset
 from .task_transaction import task_transaction
 
 Read = TypeVar("Read")
@@ -60,6 +63,12 @@ class SQLiteConnection:
 
     def now(self) -> int:
         return clock.now()
+
+    def clock_error(self) -> float:
+        if not shares_disk(self.alias):
+            return 0.0
+        offset = clock_offset(os.path.dirname(self.path()))
+        return offset if abs(offset) > MOST_SKEW else 0.0
 
     @property
     def connection(self) -> BaseDatabaseWrapper:

@@ -88,3 +88,19 @@ def _is_djangos(method: Any) -> bool:
         return False
     inner = getattr(method, "__wrapped__", None)
     return inner is None or _is_djangos(inner)
+
+
+def reads(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether a cursor of an open connection is open; it is interrupted then, and ends with its next row.
+
+    SQLite interrupts what begins after ``interrupt()`` if, and only if, another statement has not ended.
+    """
+    raw = connection.connection
+    if not isinstance(raw, sqlite3.Connection):
+        return False
+    raw.interrupt()
+    try:
+        raw.execute("SELECT 1").close()
+    except sqlite3.OperationalError:
+        return True
+    return False
