@@ -18,7 +18,7 @@ from .core.counts import HOUR, MINUTE, CountKey, Counts, hour_of, minute_of
 from .core.histograms import NOTHING, Percentiles, added, encode, percentiles
 from .core.ids import first_id
 from .engines import engine_for
-from .inspection.distinct import by_key, count_by, fetch
+from .engines.distinct import by_key, count_by, fetch
 from .models import RESERVED, DeadLetter, HourlyThroughput, Job, Tallied, Throughput
 
 RECENT, WEEK = 3 * HOUR, 7 * 24 * HOUR

@@ -61,7 +61,7 @@ OF_PACKAGE = (
     "core.signal_safe_queue",
     "execution.outcomes",
     "execution.time_limits",
-    "inspection.distinct",
+    "engines.distinct",
     "migrations.0001_initial",
     "patterns.slot_cycle",
     "queue.queue",

@@ -15,7 +15,7 @@ from ..core.clock import from_instant
 from ..core.humanize import duration, local, whole
 from ..core.ids import parse_id
 from ..engines import database_for, engine_for
-from ..inspection.distinct import RowCount, fetch, first_of_each
+from ..engines.distinct import RowCount, fetch, first_of_each
 from ..inspection.overview import names
 from ..models import DeadLetter
 from ..throughput import part_of

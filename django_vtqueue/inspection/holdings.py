@@ -14,9 +14,9 @@ from ..core.clock import to_instant
 from ..core.humanize import duration
 from ..core.ids import shown_worker
 from ..core.names import HELD, SLOTS
+from ..engines.distinct import first_of_each
 from ..models import HAS_KEY, Job
 from ..patterns.slot_rows import CYCLE, NEVER_TAKEN, Cycle, Stored, stored
-from .distinct import first_of_each
 from .why import loss, wait
 
 MOST_HELD = 1000  # rows, and queues of one kind

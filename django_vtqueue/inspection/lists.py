@@ -23,10 +23,10 @@ from ..core.ids import digits_in, first_id, id_end, parse_id
 from ..core.job import Handle
 from ..core.unique import is_encodable
 from ..engines import engine_for
+from ..engines.distinct import RAW_AS_INDEXED, count_by
 from ..models import GIVEN_BACK, PARKED, RESERVED, WAITING, Job
 from ..requeueing import PATH
 from ..tasks.signatures import masks_of, searchable
-from .distinct import RAW_AS_INDEXED, count_by
 from .overview import levels
 
 RowKey = list[int | str]  # where a row stands in the order of its list; addresses bring it back, or anything else

@@ -15,8 +15,8 @@ from django.db.models.expressions import RawSQL
 from ..core import copies, states
 from ..core.clock import LAST, from_instant
 from ..engines import engine_for, options_for
+from ..engines.distinct import RAW_AS_INDEXED, RowCount, compile_sql, count_by, first_of_each
 from ..models import GIVEN_BACK, HIDDEN, RESERVED, WAITING, DeadLetter, Job
-from .distinct import RAW_AS_INDEXED, RowCount, compile_sql, count_by, first_of_each
 
 LEVELS = 20_000  # priorities of all queues together
 READ, LEAST_READ = 20_000, 100  # jobs, of all priorities together and of each: which are retried is in no index

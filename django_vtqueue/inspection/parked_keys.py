@@ -5,8 +5,8 @@ from typing import NamedTuple
 from django.db.models import OuterRef
 
 from ..engines import engine_for
+from ..engines.distinct import RowCount, first_of_each
 from ..models import PARKED, Job
-from .distinct import RowCount, first_of_each
 
 KEYS = 200  # that are looked at
 

@@ -14,7 +14,7 @@ from django.db.models.expressions import RawSQL
 from django.db.models.functions import Coalesce
 from django.db.models.sql.datastructures import BaseTable
 
-from ..engines import engine_for
+from . import engine_for
 
 M = TypeVar("M", bound=Model)
 
