@@ -22,8 +22,8 @@ from ..core.humanize import time_of
 from ..core.ids import slices
 from ..core.steps import GATHER
 from ..exceptions import Cancelled
+from ..inspection.state import waits_of
 from ..inspection.trees import lean
-from ..inspection.waiting import waits_of
 from ..models import DeadLetter, Job, QueueState
 from ..queue.pauses import sentence
 from ..queue.schema import APP

@@ -18,7 +18,7 @@ from ..core.ids import digits_in, instant_of, parse_id
 from ..core.names import is_reserved
 from ..engines import database_now, engine_for
 from ..inspection.lists import TEXT, ListQuery, Page, RowKey, count_jobs, ending, list_jobs, list_letters
-from ..inspection.waiting import count_children
+from ..inspection.state import count_children
 from ..tasks.signatures import masks_of
 from . import display
 from .base import LeanChangeList

@@ -20,8 +20,7 @@ from ..core.humanize import duration, local, time_of, whole
 from ..core.ids import shown_worker
 from ..core.masks import MASKED, Mask
 from ..fields import text_of
-from ..inspection.state import is_overdue, state_word
-from ..inspection.waiting import waiting_sentence
+from ..inspection.state import is_overdue, state_word, waiting_sentence
 from ..models import Job, JobOrLetter
 from ..tasks.signatures import in_names, mask_of, shown_call
 

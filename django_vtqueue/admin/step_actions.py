@@ -18,7 +18,7 @@ from ..core.encoding import legible
 from ..core.job import SHORT
 from ..core.steps import EVENT, SLEEP
 from ..exceptions import PayloadTooLarge
-from ..inspection.waiting import waits_of
+from ..inspection.state import waits_of
 from ..models import Job
 from .actions import bound, carry_out, confirm
 from .base import ReadOnlyAdmin

@@ -16,7 +16,7 @@ WORDS = ("due", "scheduled", "retrying", "waiting", "parked", "running", "expire
 def word(state: str, visible_at: int, attempts: int, now: int) -> str:
     """Return the word shown to people for a row of ``state``; instants in microseconds.
 
-    Which of those that are due later wait for something, or are parked, inspection/waiting.py tells.
+    Which of those that are due later wait for something, or are parked, inspection/state.py tells.
     """
     if state == RUNNING:
         return "running" if visible_at > now else "expired"

@@ -16,8 +16,7 @@ from ..queue.limits import NO_LIMITS, Limits
 from ..queue.pauses import paused, sentence
 from ..queue.proof_of_death import proves_death
 from ..queue.workers import QUIET, SILENCE, STOP, live_workers, serves, start_command
-from .state import is_overdue, state_word
-from .waiting import is_parked, waiting_sentence, waits_of
+from .state import is_overdue, is_parked, state_word, waiting_sentence, waits_of
 
 LONGEST = 200  # characters of an error's message
 NAMED = 5  # workers in a sentence

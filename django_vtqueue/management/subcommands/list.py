@@ -17,8 +17,7 @@ from ...core.names import is_reserved
 from ...core.states import WORDS
 from ...engines import engine_for
 from ...inspection.lists import ListQuery, Page, list_jobs, list_letters
-from ...inspection.state import state_word
-from ...inspection.waiting import count_children, waiting_sentence
+from ...inspection.state import count_children, state_word, waiting_sentence
 from ...models import DeadLetter, Job
 from ...tasks.task import find_task, import_task_modules, loaded_tasks
 from ..arguments import duration_or_moment, not_empty, positive, remark_on
