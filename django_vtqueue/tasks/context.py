@@ -1,19 +1,40 @@
-"""The context of a task (``takes_context=True``): Django's, with progress and cancellation."""
+"""The context of a task (``takes_context=True``): Django's, with progress and cancellation, steps and waits.
 
-from collections.abc import Callable, Sequence
+What is kept of steps is in ledger.py.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from datetime import timedelta
+from inspect import iscoroutinefunction, signature
+from typing import Any, TypeVar, cast
 
+from django.db.models import Model, QuerySet
+
+from ..core.event_loops import in_thread
 from ..core.failures import storable
 from ..core.job import SHORT, HeldJob
 from ..core.masks import replaced
-from .compat import TaskContext
-from .durable import DurableContext
+from ..core.steps import EVENT, GATHER, ITERATE, SLEEP, STEP
+from ..core.timeouts import awaited_value
+from ..exceptions import StepError
+from . import waits
+from .calls import TaskCall
+from .compat import TaskContext, TaskResult
 from .ledger import Ledger
+from .loops import iterate
+
+T = TypeVar("T")
+M = TypeVar("M", bound=Model)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobContext(DurableContext, TaskContext):  # type: ignore[misc]  # not frozen in its stubs
-    """Django's context, and how a task learns that it shall stop, says how far it is, and proceeds in steps."""
+class JobContext(TaskContext):  # type: ignore[misc]  # not frozen in its stubs
+    """Django's context, and how a task learns that it shall stop, says how far it is, and proceeds in steps.
+
+    Each method of a step has an async twin, its name after an a.
+    """
 
     _job: HeldJob = field(repr=False, compare=False)
     _ledger: Ledger = field(default_factory=Ledger, repr=False, compare=False)
@@ -33,3 +54,113 @@ class JobContext(DurableContext, TaskContext):  # type: ignore[misc]  # not froz
             raise ValueError(f"progress takes a number from 0 to 1 (0.4 for 40 %), not {fraction!r}.")
         said = replaced(str(text), self._secrets()) if text else ""
         self._job.progress = float(fraction), storable(said)[:SHORT]
+
+    # Steps
+
+    def step(
+        self, name: str, function: Callable[..., T], /, *args: Any, transactional: bool = False, **kwargs: Any
+    ) -> T:
+        """Call a function once: its JSON result is kept with the job, and handed back in later attempts.
+
+        If the worker dies before the result is stored, the function is called again. With ``transactional=True`` what
+        it writes to the database of the queue, and the record, are committed together: exactly once.
+
+        What the function raises ends the attempt. Raises DurableMismatch if another step is stored at this place,
+        LeaseLost if the job was lost, StepsTooLarge, StepError for what is no name or function.
+        """
+        ledger = self._ledger
+        check_function(name, function, transactional)
+        with ledger.alone(STEP, name):
+            if record := ledger.next(STEP, name):
+                return cast(T, record.get("value"))
+            with ledger.making(), ledger.one_transaction() if transactional else nullcontext():
+                began = ledger.now()
+                return cast(T, ledger.finish(name, began, awaited_value(function(*args, **kwargs))))
+
+    def sleep(self, name: str, duration: float | timedelta) -> None:
+        """Go on after ``duration`` (seconds or a timedelta); the job gives its slot back meanwhile."""
+        with self._ledger.alone(SLEEP, name):
+            waits.sleep(self._ledger, name, duration)
+
+    def wait_for(self, name: str, timeout: float | timedelta | None = None) -> Any:
+        """Return the value of the event ``name`` when it has come; see send_event.
+
+        ``timeout``: seconds or a timedelta, after which None is returned, as for an event without a value; None: none.
+        The job gives its slot back meanwhile. Events of one name are taken in the order in which they were sent.
+        """
+        with self._ledger.alone(EVENT, name):
+            return waits.wait_for(self._ledger, name, timeout)
+
+    def gather(self, name: str, calls: Sequence[TaskCall]) -> list[TaskResult]:
+        """Enqueue tasks as children of this job, once; return their results, in order, when all of them have ended.
+
+        ``calls``: of ``call(task, …)``. Those that failed are among them: look at ``status``. The job gives its slot
+        back meanwhile. Children are jobs of their own, with the options, queues and retries of their tasks.
+        """
+        calls = list(calls) if isinstance(calls, Iterable) else calls  # they may be made of steps
+        with self._ledger.alone(GATHER, name):
+            return waits.gather(self._ledger, name, calls)
+
+    def iterate(self, name: str, source: "QuerySet[M] | Sequence[T]") -> Iterator[Any]:
+        """Yield the items of a queryset (by primary key), a range or another sequence; go on behind the last done one.
+
+        An item is done when the next one is asked for; of one that was under way when the worker died, the steps that
+        were made are not made again. What the loop has collected in variables is lost then, and after a wait. When its
+        worker is asked to stop, or the queue is paused, the job gives its slot back between two items.
+        """
+        walk, end = iterate(self._ledger, name, source), object()
+        while True:
+            with self._ledger.alone(ITERATE, name):
+                item = next(walk, end)
+            if item is end:
+                return
+            yield item
+
+    async def astep(
+        self, name: str, function: Callable[..., Any], /, *args: Any, transactional: bool = False, **kwargs: Any
+    ) -> Any:
+        """See step; ``function`` may be async, but not with ``transactional``."""
+        ledger = self._ledger
+        if not iscoroutinefunction(function):
+            return await ledger.in_thread(self.step, name, function, *args, transactional=transactional, **kwargs)
+        if transactional:
+            raise StepError(f"Step {name!r} is transactional, so its function cannot be async.")
+        with ledger.alone(STEP, name), ledger.making():
+            if record := await in_thread(ledger.next, STEP, name):
+                return record.get("value")
+            began = ledger.now()
+            value = await function(*args, **kwargs)
+            return await in_thread(ledger.finish, name, began, value)
+
+    async def asleep(self, name: str, duration: float | timedelta) -> None:
+        """See sleep."""
+        await self._ledger.in_thread(self.sleep, name, duration)
+
+    async def agather(self, name: str, calls: Sequence[TaskCall]) -> list[TaskResult]:
+        """See gather."""
+        return cast(list[TaskResult], await self._ledger.in_thread(self.gather, name, calls))
+
+    async def aiterate(self, name: str, source: "QuerySet[M] | Sequence[T]") -> AsyncIterator[Any]:
+        """See iterate."""
+        walk, end = self.iterate(name, source), object()
+        while (item := await self._ledger.in_thread(next, walk, end)) is not end:
+            yield item
+
+    async def await_for(self, name: str, timeout: float | timedelta | None = None) -> Any:
+        """See wait_for."""
+        return await self._ledger.in_thread(self.wait_for, name, timeout)
+
+
+def check_function(name: str, function: Callable[..., Any], given: bool) -> None:
+    """Raise StepError for what is no function, TypeError if ``transactional`` may be meant for the function itself."""
+    if not callable(function):
+        raise StepError(f"Step {name!r} takes a function, and what it is called with, not {function!r:.60}.")
+    try:
+        own = given and "transactional" in signature(function).parameters
+    except (TypeError, ValueError):  # it has no signature
+        return
+    if own:
+        raise TypeError(
+            f"{function!r} has a parameter of its own that is called transactional, so it is not clear for whom the "
+            "keyword is. Give the function inside functools.partial or a lambda."
+        )

@@ -18,7 +18,7 @@ CHUNK = 500  # rows of a queryset that are read at once
 
 
 def iterate(ledger: Ledger, name: str, source: Any) -> Iterator[Any]:
-    """See DurableContext.iterate."""
+    """See JobContext.iterate."""
     new = Record(kind=ITERATE, name=name, began=ledger.now(), counted=not isinstance(source, QuerySet))
     record = ledger.next(ITERATE, name) or ledger.add(new)
     if record.get("ended"):

@@ -16,7 +16,7 @@ OF_CHILD = 220  # bytes that the steps of a parent have of a child that has ende
 
 
 def sleep(ledger: Ledger, name: str, duration: float | timedelta) -> None:
-    """See DurableContext.sleep."""
+    """See JobContext.sleep."""
     lasts = clock.microseconds(duration)
     if ledger.next(SLEEP, name):
         return
@@ -27,7 +27,7 @@ def sleep(ledger: Ledger, name: str, duration: float | timedelta) -> None:
 
 
 def wait_for(ledger: Ledger, name: str, timeout: float | timedelta | None) -> Any:
-    """See DurableContext.wait_for."""
+    """See JobContext.wait_for."""
     lasts = None if timeout is None else clock.microseconds(timeout)
     if record := ledger.next(EVENT, name):
         return record.get("value")
@@ -46,7 +46,7 @@ def wait_for(ledger: Ledger, name: str, timeout: float | timedelta | None) -> An
 
 
 def gather(ledger: Ledger, name: str, calls: Sequence[TaskCall], again: Sequence[str] = ()) -> list[TaskResult]:
-    """See DurableContext.gather; ``again``: the jobs of these calls, which have failed: each is taken once more."""
+    """See JobContext.gather; ``again``: the jobs of these calls, which have failed: each is taken once more."""
     several = isinstance(calls, Sequence) and all(isinstance(each, TaskCall) for each in calls)
     if ledger.children is None or not several:
         raise StepError(f'gather {name!r} takes a list of call(task, …): gather("send", [call(send, 7)]).')
