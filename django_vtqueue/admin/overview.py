@@ -3,28 +3,39 @@
 All is read anew for each look, in a dozen queries that read indexes or a few rows, and that stop counting somewhere.
 """
 
+import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+from uuid import UUID
 
 from django.db import DatabaseError
 from django.http import HttpRequest
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
 
 from .. import throughput
 from ..core import clock
+from ..core.humanize import duration
+from ..core.names import LEASE
 from ..engines import Trouble, database_for, engine_for, named_queues
 from ..inspection import overview as inspection
+from ..inspection.holdings import Holding, holdings
 from ..inspection.overview import Held
+from ..inspection.parked_keys import ParkedKey, parked_keys
 from ..models import RESERVED, Job, WorkerProcess
 from ..queue import pauses
+from ..queue.arguments import MAX_PRIORITY
+from ..tasks.limits import limits_for
 from . import display
 from .banners import banners, failing, unmigrated
-from .holdings import lease_rows
-from .limits import key_rows
-from .links import Pages, pages_for
+from .changelists import AFTER
+from .links import Pages, address, pages_for
 from .queue_rows import Facts
 from .workers import Busy, busy
 
-SHOWN = 100  # queues, and workers
+SHOWN = 100  # queues, workers, and leases
+KEYS_SHOWN, MOST_PARKED = 10, 1000  # concurrency keys, and their parked jobs that are counted
 NAMES = 1000  # that are looked for
 ACTIVE = 5000  # minutes of queues that are looked at to find those that did something
 GLANCE = 100  # jobs of a queue that are counted to find the busiest ones
@@ -129,3 +140,70 @@ def summary(database: str, held: Held, workers: Sequence[Busy], now: int, pages:
 def untouched(rows: Sequence[Any], database: str) -> bool:
     """Return whether there has been no job yet, as far as the tables still tell."""
     return not any(row.used for row in rows) and not Job.objects.using(database).exclude(RESERVED).exists()
+
+
+# -- leases and concurrency keys ---------------------------------------------------------------------------------------
+
+
+class LeaseRow(NamedTuple):
+    """A lease or a time slot as people read it; ``remark``: see Holding. Its page has the history of its holders."""
+
+    pk: UUID
+    name: str
+    url: str | None
+    holder: str
+    remark: str
+    token: str
+    since: SafeString | str
+    left: str
+
+
+def lease_rows(database: str, now: int, pages: Pages) -> tuple[list[LeaseRow], int]:
+    """Return the rows to be shown, and how many are left out."""
+    found = holdings(database, now)
+    return [lease_row(each, now, pages) for each in found[:SHOWN]], max(len(found) - SHOWN, 0)
+
+
+def lease_row(each: Holding, now: int, pages: Pages) -> LeaseRow:
+    return LeaseRow(
+        pk=each.job.pk,
+        name=each.job.queue_name if each.kind == LEASE else f"{each.job.queue_name} {each.key}",
+        url=address(pages.site, "job_change", each.job.pk),
+        holder=each.holder,
+        remark=each.remark,
+        token=display.number(each.token),
+        since="" if each.since is None else display.moment(clock.from_instant(each.since), duration(now - each.since)),
+        left="" if each.until is None else duration(each.until - now),
+    )
+
+
+class KeyRow(NamedTuple):
+    """A concurrency key as people read it; ``url``: where its parked jobs are listed."""
+
+    key: str
+    task: SafeString | str
+    held: str
+    parked: str
+    url: str | None
+
+
+def key_rows(database: str, pages: Pages) -> tuple[list[KeyRow], int]:
+    """Return the keys with the most parked jobs, and how many others there are."""
+    found, left = parked_keys(database, KEYS_SHOWN, MOST_PARKED + 1)
+    return [key_row(each, database, pages) for each in found], left
+
+
+def key_row(each: ParkedKey, database: str, pages: Pages) -> KeyRow:
+    limits, held = limits_for(each.queue_name, database), display.number(each.held)
+    if limits.known(each.task_path):
+        limit = limits.of_key(each.queue_name, each.task_path)
+        text = _("%(held)s of %(most)s, in order") if limit.ordered else _("%(held)s of %(most)s")
+        held = text % {"held": held, "most": "∞" if limit.most is None else display.number(limit.most)}
+    begin = json.dumps([each.key, "", MAX_PRIORITY, 0, 0])  # where the jobs of this key begin in the list
+    return KeyRow(
+        key=display.cut(each.key),
+        task=display.task_name(each.task_path) if each.task_path else each.queue_name,
+        held=held,
+        parked=display.number(min(each.parked, MOST_PARKED), more=each.parked > MOST_PARKED),
+        url=pages.jobs and f"{pages.jobs}?{urlencode({'state': 'parked', AFTER: begin})}",
+    )

@@ -9,13 +9,14 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
+from ..conf import Policy
 from ..core import clock
 from ..core.humanize import duration
 from ..engines import options_for
 from ..inspection.overview import Backlog, Fill, Held
 from ..models import QueueState
 from ..throughput import Flow
-from . import display, limits
+from . import display
 from .links import Pages
 from .plots import sparkline
 from .workers import Busy, takes
@@ -144,7 +145,7 @@ class Facts:
                 (backlog.due, backlog.later, running, expired, dead, arrived, flow is not QUIET, name in self.paused)
             ),
             fill=self.fills.get(name),
-            limits=limits.of_queue(options_for(name, self.database).policy(name)),
+            limits=limits_of(options_for(name, self.database).policy(name)),
         )
 
     def unserved(self, name: str, backlog: Backlog) -> bool:
@@ -191,3 +192,9 @@ def plot(queue_name: str, flow: Flow) -> SafeString:
         "failed": number(sum(failed)).text,
     }
     return sparkline(done, label, bars=failed)
+
+
+def limits_of(policy: Policy) -> str:
+    """Return the limits of a queue; "" for none."""
+    found = [_("%(most)s at once") % {"most": display.number(policy.concurrency)}] if policy.concurrency else []
+    return ", ".join([*found, *([policy.rate] if policy.rate else [])])

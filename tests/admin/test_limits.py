@@ -51,8 +51,8 @@ def test_limits_of_a_queue(admin_client: Client) -> None:
 
 def test_keys_with_parked_jobs(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """The keys with the most come first, with how many jobs run, and lead to their jobs; numbers stop somewhere."""
-    monkeypatch.setattr("django_vtqueue.admin.limits.MOST_COUNTED", 3)
-    monkeypatch.setattr("django_vtqueue.admin.limits.SHOWN", 2)
+    monkeypatch.setattr("django_vtqueue.admin.overview.MOST_PARKED", 3)
+    monkeypatch.setattr("django_vtqueue.admin.overview.KEYS_SHOWN", 2)
     assert "Held up by limits" not in html(admin_client, OVERVIEW)
     parked("b", 1), parked("<i>", 5)
     mine = parked("a", 2, task_path=IN_ORDER)
