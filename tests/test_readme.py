@@ -395,7 +395,7 @@ def test_every_page_is_on_the_map() -> None:
 def test_the_source_can_be_read_in_that_order() -> None:
     """Each file of the README's reading order needs only those before it, and all of them are as long as it says."""
     reading = README.read_text().partition("\n## Reading the source\n")[2].partition("\n## ")[0]
-    files = [name for name in codes(reading) if name.endswith(".py")]
+    files = [name for line in re.findall(r"^\d\. .*(?:\n   .*)*", reading, re.MULTILINE) for name in codes(line)]
     later = {
         name: {needed for needed in imports_of(name) if needed in files[at + 1 :]} for at, name in enumerate(files)
     }
