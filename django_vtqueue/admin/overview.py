@@ -57,15 +57,15 @@ def overview(request: HttpRequest, app_list: Sequence[Mapping[str, Any]]) -> dic
         "updated": display.moment(clock.from_instant(now)),
     }
     try:
-        return page | situation(engine.alias, now, pages)
+        return page | sections(engine.alias, now, pages)
     except DatabaseError as error:
         if engine.trouble(error) is not Trouble.SCHEMA:
             raise
         return page | {"pages": None, "banners": [unmigrated(engine.alias)]}
 
 
-def situation(database: str, now: int, pages: Pages) -> dict[str, Any]:
-    """Return how it stands, as far as the user may see it."""
+def sections(database: str, now: int, pages: Pages) -> dict[str, Any]:
+    """Return the parts of the page, as far as the user may see them."""
     held = inspection.held(database, MOST_COUNTED, now)
     workers = worker_rows(database, held, now, pages)
     leases, leases_left = lease_rows(database, now, pages) if pages.jobs else ([], 0)

@@ -27,7 +27,7 @@ from .options import WorkerOptions, scopes_of, served
 from .process import WATCHDOG, notify_systemd, nowhere
 from .renewals import RenewalThread
 from .shared_state import SharedState
-from .shutdown import Leaving, end_jobs
+from .shutdown import Shutdown, end_jobs
 from .thread_pool import Pool
 from .turn import Turns
 from .work import Work
@@ -70,7 +70,7 @@ class Worker:
         self.work = Work(self.engine, backend, self.id, self.pool, options, log, self.scopes, self.state)
         self.turns = Turns(self.work, self.heartbeat, self.scopes)
         self.renewals = RenewalThread(backend.database, self.work.leases)
-        self.leaving = Leaving(self.turns, options)
+        self.shutdown = Shutdown(self.turns, options)
         self.left_running = False  # afterwards: whether code of released jobs may still run
         self._obeyed = WORK  # what it was asked to do last
         self._second_at = 0.0  # monotonic
@@ -87,7 +87,7 @@ class Worker:
             try:
                 self.pool.start()
                 self.read_mail(0)  # it may have been told to stop while it began
-                while not self.leaving.done():
+                while not self.shutdown.done():
                     if not self.turns.outage.waiting():
                         self.turns.try_turn()
                         self.obey()
@@ -102,7 +102,7 @@ class Worker:
 
         In a process that is not the worker's own what runs is not released: its lease ends by itself.
         """
-        self.state.departure = self.leaving.departure()  # a look, or a message, may have come since the last rest
+        self.state.departure = self.shutdown.departure()  # a look, or a message, may have come since the last rest
         self.work.release_ahead(everything=True)
         self.read_mail(0)  # what has finished meanwhile
         self.left_running = end_jobs(self.turns, self.read_mail, owns_process=self.options.owns_process)
@@ -135,7 +135,7 @@ class Worker:
             return
         self._obeyed = self.heartbeat.asked_to
         logger.info("vtworker %s %s", shown_worker(self.id), ANSWERS.get(self._obeyed, ANSWERS[WORK]))
-        if self._obeyed == STOP and not self.leaving.stops:
+        if self._obeyed == STOP and not self.shutdown.stops:
             self.read(Stop())
         self.turns.next_due.forget()
 
@@ -144,8 +144,8 @@ class Worker:
     def rest(self) -> None:
         """Sleep until a turn is due; now and then look whether the database has changed."""
         self.work.tell_supervisor()
-        self.state.departure = self.leaving.departure()
-        until = 0.0 if self.leaving.done() else min(self.turns.next_at(), self.leaving.stop_by)
+        self.state.departure = self.shutdown.departure()
+        until = 0.0 if self.shutdown.done() else min(self.turns.next_at(), self.shutdown.stop_by)
         while True:
             written = self.read_mail(min(until, self.turns.look_at()) - time.monotonic())
             self.every_second()
@@ -160,7 +160,7 @@ class Worker:
             return
         self._second_at = now + PERIOD
         notify_systemd(WATCHDOG)
-        self.leaving.watch_memory()
+        self.shutdown.watch_memory()
 
     # What reaches the worker
 
@@ -196,4 +196,4 @@ class Worker:
             case Wake(workers):
                 self.turns.periodic.note_ring(workers)
             case Stop():
-                self.leaving.told_to_stop()
+                self.shutdown.told_to_stop()

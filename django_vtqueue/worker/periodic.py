@@ -9,8 +9,8 @@ from ..engines import Engine, Listener
 from ..queue.clock_repair import ClockRepair
 from ..queue.doorbell import HEARING_LOOK, LOOK, RARE_LOOK
 from ..queue.origin import foreign_origin
-from .database_upkeep import DatabaseUpkeep
 from .heartbeat import Heartbeat
+from .maintenance import Maintenance
 from .running_jobs import RunningJobs
 from .schedules import Schedules
 from .work import Work
@@ -30,7 +30,7 @@ class PeriodicWork:
     def __init__(self, engine: Engine, heartbeat: Heartbeat, work: Work) -> None:
         self.engine, self.heartbeat, self.work, self.next_due = engine, heartbeat, work, work.next_due
         self.clock_repair = ClockRepair(engine)
-        self.upkeep = DatabaseUpkeep(work)
+        self.maintenance = Maintenance(work)
         self.running_jobs = RunningJobs(engine, work.in_flight, work.leases)
         self.schedules = Schedules(engine, work.backend, heartbeat.worker)
         self.listener = Listener()
@@ -39,7 +39,7 @@ class PeriodicWork:
 
     def next_at(self) -> float:
         """Return when a part is due (monotonic)."""
-        parts = (self.heartbeat.next_at, self.clock_repair.next_at, self.upkeep.next_at)
+        parts = (self.heartbeat.next_at, self.clock_repair.next_at, self.maintenance.next_at)
         return min(*parts, self.schedules.next_at())
 
     def do_what_is_due(self) -> None:

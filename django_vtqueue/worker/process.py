@@ -30,7 +30,7 @@ def stop_signals() -> list[signal.Signals]:
 
 
 class StopSignals:
-    """SIGTERM, SIGINT and SIGHUP: once means gracefully, twice means at once (see ``Leaving.done``)."""
+    """SIGTERM, SIGINT and SIGHUP: once means gracefully, twice means at once (see ``Shutdown.done``)."""
 
     def __init__(self, owns_process: bool) -> None:
         self.owns_process = owns_process

@@ -29,7 +29,7 @@ SIGNED_OFF_WITHIN = GONE_WITHIN / 2  # seconds for which the worker's row may be
 LAST_COUNTS = 1.0  # seconds for the statistics, should the database be locked
 
 
-class Leaving:
+class Shutdown:
     """Says when a worker leaves. ``stop_by`` (monotonic): then it does, whatever still runs."""
 
     def __init__(self, turns: Turns, options: WorkerOptions) -> None:

@@ -59,7 +59,7 @@ class Turns:
         """Take a turn, then maintain the database; after an error the worker waits and goes on."""
         try:
             self.turn()
-            self.periodic.upkeep.do_what_is_due(contended=self.pacing.contended)
+            self.periodic.maintenance.do_what_is_due(contended=self.pacing.contended)
             self.leases.gaps.note_wait(self.outage.seconds())  # it got the lock at last
             self.outage.note_success()
         except Exception as error:

@@ -10,9 +10,9 @@ import pytest
 
 from django_vtqueue.engines import new_engine
 from django_vtqueue.engines.sqlite.wal import SLOW
-from django_vtqueue.worker.database_upkeep import PERIOD, PRUNED_AT_ONCE, DatabaseUpkeep
 from django_vtqueue.worker.log import WorkerLog
 from django_vtqueue.worker.loop import Worker
+from django_vtqueue.worker.maintenance import PERIOD, PRUNED_AT_ONCE, Maintenance
 from django_vtqueue.worker.options import WorkerOptions
 from tests.project import tasks
 
@@ -25,41 +25,41 @@ EXPIRED = (
 )
 
 
-def upkeep_of(database: Database) -> DatabaseUpkeep:
-    """Return the upkeep of a new worker of a database."""
+def maintenance_of(database: Database) -> Maintenance:
+    """Return the maintenance of a new worker of a database."""
     worker = Worker(database.backend, WorkerOptions(threads=1), WorkerLog())
     worker.bell.close()
-    return worker.turns.periodic.upkeep
+    return worker.turns.periodic.maintenance
 
 
 def test_what_a_lock_prevents_is_done_in_the_next_turn(database: Database) -> None:
     """A lock that keeps a worker from pruning delays it by no second; and it goes on as long as there is more."""
     database.enqueue_many(tasks.add, [(1, 2)] * (PRUNED_AT_ONCE + 1))
     database.write(EXPIRED)
-    upkeep = upkeep_of(database)
-    with upkeep.engine.without_lock_waits():
-        upkeep.do_what_is_due(contended=False)
+    maintenance = maintenance_of(database)
+    with maintenance.engine.without_lock_waits():
+        maintenance.do_what_is_due(contended=False)
         assert len(database.rows("SELECT 1 FROM vtqueue_job")) == 1
-        wait_until(lambda: time.monotonic() >= upkeep.next_at)
+        wait_until(lambda: time.monotonic() >= maintenance.next_at)
         with database.locked():
-            upkeep.do_what_is_due(contended=False)
-        assert upkeep.next_at < time.monotonic() + PERIOD / 2
-        wait_until(lambda: time.monotonic() >= upkeep.next_at)
-        upkeep.do_what_is_due(contended=False)
+            maintenance.do_what_is_due(contended=False)
+        assert maintenance.next_at < time.monotonic() + PERIOD / 2
+        wait_until(lambda: time.monotonic() >= maintenance.next_at)
+        maintenance.do_what_is_due(contended=False)
     assert not database.rows("SELECT 1 FROM vtqueue_job")
 
 
 def test_as_many_rows_are_deleted_as_jobs_are_run(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """However long it takes to delete, and however little time there is for it: the table does not grow for ever."""
-    monkeypatch.setattr("django_vtqueue.worker.database_upkeep.PRUNING_SHARE", 1e-9)
+    monkeypatch.setattr("django_vtqueue.worker.maintenance.PRUNING_SHARE", 1e-9)
     database.enqueue_many(tasks.add, [(1, 2)] * (2 * PRUNED_AT_ONCE + 1))
     database.write(EXPIRED)
-    upkeep = upkeep_of(database)
+    maintenance = maintenance_of(database)
     left = []
-    with upkeep.engine.without_lock_waits():
+    with maintenance.engine.without_lock_waits():
         for started in (0, PRUNED_AT_ONCE - 1, 1):
-            upkeep.work.jobs_started += started
-            upkeep.do_what_is_due(contended=False)
+            maintenance.work.jobs_started += started
+            maintenance.do_what_is_due(contended=False)
             left.append(len(database.rows("SELECT 1 FROM vtqueue_job")))
     assert left == [PRUNED_AT_ONCE + 1, PRUNED_AT_ONCE + 1, 1]
 
@@ -69,12 +69,12 @@ def test_what_cannot_be_pruned_is_told_once(database: Database, caplog: pytest.L
     database.enqueue(tasks.add, 1, 2)
     database.write(EXPIRED)
     database.write("CREATE TRIGGER kept BEFORE DELETE ON vtqueue_job BEGIN SELECT RAISE(ABORT, 'kept for ever'); END")
-    upkeep = upkeep_of(database)
-    with upkeep.engine.without_lock_waits():
+    maintenance = maintenance_of(database)
+    with maintenance.engine.without_lock_waits():
         for _ in range(2):
-            upkeep.next_at, began = 0.0, time.monotonic()
-            upkeep.do_what_is_due(contended=False)
-            assert upkeep.next_at > began + PERIOD / 2
+            maintenance.next_at, began = 0.0, time.monotonic()
+            maintenance.do_what_is_due(contended=False)
+            assert maintenance.next_at > began + PERIOD / 2
     assert caplog.text.count("kept for ever") == 1
     assert database.rows("SELECT 1 FROM vtqueue_job")
 
@@ -82,14 +82,15 @@ def test_what_cannot_be_pruned_is_told_once(database: Database, caplog: pytest.L
 def test_the_log_is_copied_back_early_while_others_wait(database: Database) -> None:
     """Before the commit of another connection has to do it; where none waits, it is left alone for longer."""
     log = Path(f"{database.path}-wal")
-    upkeep = upkeep_of(database)
-    with upkeep.engine.without_lock_waits(), closing(sqlite3.connect(database.path, isolation_level=None)) as other:
+    maintenance = maintenance_of(database)
+    writer = closing(sqlite3.connect(database.path, isolation_level=None))
+    with maintenance.engine.without_lock_waits(), writer as other:
         other.execute("PRAGMA wal_autocheckpoint = 0")
         other.execute("CREATE TABLE junk AS SELECT zeroblob(3500000)")
         before = log.stat().st_size
-        upkeep.do_what_is_due(contended=False)
+        maintenance.do_what_is_due(contended=False)
         assert log.stat().st_size == before
-        upkeep.do_what_is_due(contended=True)
+        maintenance.do_what_is_due(contended=True)
         assert log.stat().st_size == 0
 
 

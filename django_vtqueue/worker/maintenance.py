@@ -1,4 +1,4 @@
-"""Upkeep of the database between turns: its log is kept short, what is outdated is deleted, what is overdue buried."""
+"""Maintenance of the database between turns: its log is kept short, old rows are deleted, overdue jobs are buried."""
 
 import logging
 import time
@@ -23,7 +23,7 @@ PRUNING_SHARE = 0.1  # of the time
 PRUNE_AGAIN = 0.1  # seconds, if there was something: what ends in a stream is outdated in a stream
 
 
-class DatabaseUpkeep:
+class Maintenance:
     """Looks after the database of a worker: its log, what was kept for long enough, what waits without a reason."""
 
     def __init__(self, work: Work) -> None:
