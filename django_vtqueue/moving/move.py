@@ -12,7 +12,7 @@ from ..core.ids import process_worker_id
 from ..core.job import Scope
 from ..core.timeouts import interrupting
 from ..engines import engine_for
-from ..models import HourlyThroughput, Throughput
+from ..models import HourlyThroughput, QueueState, Rate, Requeue, Throughput
 from ..patterns.reserved import ReservedRows
 from ..queue.settling import end_leases
 from ..queue.workers import live_workers
@@ -66,15 +66,16 @@ class Move:
         self._patiently(self._end_leases)
         self._patiently(self._free_reserved)
         parts, now = self.parts, engine_for(self.source).now()
-        for take in (parts.take_jobs, parts.take_letters, parts.take_requeues, parts.take_schedules):
+        ended = partial(parts.take, Requeue, ended_at__isnull=False)
+        for take in (parts.take_jobs, parts.take_letters, ended, parts.take_schedules):
             self._take_all(take)
         at_work = bool(live_workers(self.source, now))
         for model, length in ((Throughput, MINUTE), (HourlyThroughput, HOUR)):
             before = now - WRITTEN_UP
             before -= before % length
-            self._take_all(partial(parts.take_counts, model, before if at_work else now + length))
+            self._take_all(partial(parts.take, model, starts_at__lt=before if at_work else now + length))
         if not parts.unfinished().exists():
-            for take in (parts.take_rates, parts.take_pauses, parts.take_reserved):
+            for take in (partial(parts.take, Rate), partial(parts.take, QueueState), parts.take_reserved):
                 self._take_all(take)
 
     def _take_all(self, take: Callable[[Any], Batch]) -> None:

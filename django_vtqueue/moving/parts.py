@@ -4,13 +4,13 @@ A row that runs is not taken, nor one of its family: its worker could not settle
 vain. Nor is what a background requeue that has not ended goes through.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 from uuid import UUID
 
-from django.db.models import F, QuerySet
+from django.db.models import F, Model, QuerySet
 from django.db.models.functions import Coalesce, Length
 
 from ..core import states
@@ -32,13 +32,13 @@ from ..models import (
 )
 from ..requeueing import PATH
 from ..schedules.firing import KEY
-from .families import Edges, edges_of, present, spread
-from .rows import MODELS, OF_JOBS, Refusals, Tables, name_of, read
+from .rows import MODELS, OF_JOBS, Refusals, Tables, name_of, present, read
 
 MOST_ROWS, MOST_BYTES = 200, 2_000_000  # of a batch, unless one family has more: some 20 ms in all
 MARK = "vtqueue move to "  # who has paused a schedule that code declares: a worker would write down a new one
 
 Key = Any  # of the row after which to go on
+Edges = set[tuple[UUID, UUID]]  # child and parent
 
 
 @dataclass
@@ -133,13 +133,9 @@ class Parts:
 
     # -- the rest ------------------------------------------------------------------------------------------------------
 
-    def take_requeues(self, after: Key) -> Batch:
-        """Take requeues that have ended."""
-        return self._take_rows(Requeue.objects.using(self.source).filter(ended_at__isnull=False), after)
-
-    def take_counts(self, model: type[Throughput] | type[HourlyThroughput], before: int, after: Key) -> Batch:
-        """Take the counts of times before an instant."""
-        return self._take_rows(model.objects.using(self.source).filter(starts_at__lt=before), after)
+    def take(self, model: type[Model], after: Key, **conditions: Any) -> Batch:
+        """Take the rows of a model that meet these conditions."""
+        return self._take_rows(model._base_manager.using(self.source).filter(**conditions), after)
 
     def take_schedules(self, after: Key) -> Batch:
         """Take schedules; those whose last job must end before the next one stay as long as it has not."""
@@ -154,14 +150,6 @@ class Parts:
         now = engine_for(self.source).now()
         rows.filter(declared=True).update(paused_at=now, paused_by=f"{MARK}{self.target}"[:150])
         rows.filter(declared=False)._raw_delete(self.source)
-
-    def take_rates(self, after: Key) -> Batch:
-        """Take the states of rates."""
-        return self._take_rows(Rate.objects.using(self.source).all(), after)
-
-    def take_pauses(self, after: Key) -> Batch:
-        """Take the pauses of queues."""
-        return self._take_rows(QueueState.objects.using(self.source).all(), after)
 
     def take_reserved(self, after: Key) -> Batch:
         """Take the rows of leases and time slots that are free."""
@@ -237,3 +225,37 @@ class Parts:
         requeues = Requeue.objects.using(self.source).filter(ended_at=None)
         held, ended = self.held().count(), self.ended().count()
         return self.unfinished().filter(state=states.RUNNING).count(), requeues.count(), max(held - ended, 0), ended
+
+
+# -- families: jobs with their parents and children, which are of use in one database only -----------------------------
+
+
+def edges_of(alias: str, ids: Collection[UUID]) -> Edges:
+    """Return who is a child of whom among jobs, dead letters, and all that they are related to."""
+    edges: Edges = set()
+    tables = [model._base_manager.using(alias).filter(parent_id__isnull=False) for model in (Job, DeadLetter)]
+    if not any(rows.exists() for rows in tables):
+        return edges
+    known: set[UUID] = set()
+    new = set(ids)
+    while new:
+        for some in slices(sorted(new)):
+            for rows in tables:
+                found = rows.values_list("pk", "parent_id")
+                edges |= {*found.filter(pk__in=some), *found.filter(parent_id__in=some)}
+        known |= new
+        new = {job_id for edge in edges for job_id in edge} - known
+    return edges
+
+
+def spread(ids: Iterable[UUID], edges: Edges) -> set[UUID]:
+    """Return ids with all that they are related to."""
+    neighbours: dict[UUID, set[UUID]] = {}
+    for child, parent in edges:
+        neighbours.setdefault(child, set()).add(parent)
+        neighbours.setdefault(parent, set()).add(child)
+    found, new = set(), set(ids)
+    while new:
+        found |= new
+        new = {other for job_id in new for other in neighbours.get(job_id, ())} - found
+    return found

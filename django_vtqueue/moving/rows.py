@@ -13,7 +13,6 @@ from ..core.names import LEASE, is_reserved
 from ..core.unique import STARTED
 from ..engines import engine_for
 from ..models import HAS_KEY, DeadLetter, HourlyThroughput, Job, QueueState, Rate, Requeue, Schedule, Throughput
-from .families import present
 
 Row = dict[str, Any]  # a value for each column
 Tables = dict[str, list[Row]]  # rows for each model
@@ -228,3 +227,11 @@ def names_of(tables: Tables) -> Iterator[str]:
 def name_of(name: str, key: Any) -> str:
     """Return what people call a row: the id of a job, else its model and key."""
     return key.hex if isinstance(key, UUID) else str(key) if name in OF_JOBS else f"{name} {key}"
+
+
+def present(rows: models.QuerySet[Any], ids: Iterable[UUID]) -> set[UUID]:
+    """Return which of these ids are among rows.
+
+    Under ``select_for_update`` the rows are locked, and those that another transaction has locked are left out.
+    """
+    return {key for some in slices(sorted(ids)) for key in rows.filter(pk__in=some).values_list("pk", flat=True)}
