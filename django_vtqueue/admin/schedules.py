@@ -22,7 +22,7 @@ from ..core.ticks import Ticks, zone
 from ..engines import engine_for
 from ..exceptions import UnknownTask, VTQueueError
 from ..models import Schedule
-from ..schedules import control, listing, runs
+from ..schedules import control, runs
 from ..tasks.compat import InvalidTask
 from . import charts, display, plots, schedule_form
 from .base import LeanChangeList, ReadOnlyAdmin, Views, permitted
@@ -31,10 +31,10 @@ from .links import link
 
 # The words for the state of a schedule, each with the state of jobs whose colour it has.
 STATES = {
-    listing.ACTIVE: (gettext_lazy("active"), "running"),
-    listing.PAUSED: (gettext_lazy("paused"), "retrying"),
-    listing.VANISHED: (gettext_lazy("declared by no running code"), "expired"),
-    listing.OVER: (gettext_lazy("never comes again"), "expired"),
+    control.ACTIVE: (gettext_lazy("active"), "running"),
+    control.PAUSED: (gettext_lazy("paused"), "retrying"),
+    control.VANISHED: (gettext_lazy("declared by no running code"), "expired"),
+    control.OVER: (gettext_lazy("never comes again"), "expired"),
 }
 RUNS = {**LABELS, runs.GONE: gettext_lazy("not kept any more")}
 MISSED = dict(schedule_form.MISSED)
@@ -47,7 +47,7 @@ class ScheduleList(LeanChangeList):
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
         rows = list(self.result_list)
-        for row, each in zip(rows, listing.listed(self.queryset.db, rows), strict=True):
+        for row, each in zip(rows, control.listed(self.queryset.db, rows), strict=True):
             row.listed = each
         self.result_list = rows
 
@@ -86,13 +86,13 @@ class ScheduleAdmin(ReadOnlyAdmin):
     @admin.display(description=gettext_lazy("state"))
     def word(self, row: Schedule) -> SafeString:
         text, colour = STATES[of(row).state]
-        if of(row).state == listing.VANISHED and not row.declared:
+        if of(row).state == control.VANISHED and not row.declared:
             text = gettext_lazy("its task does not exist")
         return display.badge(colour, text)
 
     @admin.display(description=gettext_lazy("next"))
     def following(self, row: Schedule) -> SafeString | str:
-        return display.moment(row.next_at) if of(row).state == listing.ACTIVE else "-"
+        return display.moment(row.next_at) if of(row).state == control.ACTIVE else "-"
 
     @admin.display(description=gettext_lazy("last run"))
     def outcome(self, row: Schedule) -> SafeString | str:
@@ -105,7 +105,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
 
     @admin.display(description=gettext_lazy("next ticks"))
     def upcoming(self, row: Schedule) -> SafeString | str:
-        return ticks(row.expression, row.time_zone) if of(row).state == listing.ACTIVE else "-"
+        return ticks(row.expression, row.time_zone) if of(row).state == control.ACTIVE else "-"
 
     @admin.display(description=gettext_lazy("arguments"))
     def arguments(self, row: Any) -> SafeString:
@@ -152,7 +152,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """What running code declares would be back within a minute."""
         allowed = permitted("delete_schedule")(self, request)
-        return allowed and (obj is None or not obj.declared or of(obj).state == listing.VANISHED)
+        return allowed and (obj is None or not obj.declared or of(obj).state == control.VANISHED)
 
     def own_views(self) -> Views:
         return {
@@ -260,10 +260,10 @@ class ScheduleAdmin(ReadOnlyAdmin):
         return self.back(request, made, _("The schedule “%s” was saved.") % made.name)
 
 
-def of(row: Any) -> listing.Listed:
+def of(row: Any) -> control.Listed:
     """Return what is listed of a row, read once."""
     if not hasattr(row, "listed"):
-        [row.listed] = listing.listed(row._state.db, [row])
+        [row.listed] = control.listed(row._state.db, [row])
     return row.listed  # type: ignore[no-any-return]
 
 

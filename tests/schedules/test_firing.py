@@ -14,7 +14,7 @@ from django_vtqueue.backend import VTQueueBackend
 from django_vtqueue.core.clock import LAST, SECOND, from_instant, to_instant
 from django_vtqueue.engines import engine_for
 from django_vtqueue.models import DeadLetter, Job, Schedule, WorkerProcess
-from django_vtqueue.schedules import control, firing, listing
+from django_vtqueue.schedules import control, firing
 from django_vtqueue.schedules.declaring import vanished
 from django_vtqueue.tasks import recurring as registry
 from django_vtqueue.worker.schedules import Schedules
@@ -656,7 +656,7 @@ def test_a_run_has_the_state_that_lists_say(alias: str, worker: Worker, declare:
     parked, late, _ = Job.objects.using(alias).order_by("due_at")
     Job.objects.using(alias).filter(pk=parked.pk).update(concurrency_key="k", moved_from=parked.due_at, due_at=LAST)
     Job.objects.using(alias).filter(pk=late.pk).update(start_by=late.due_at)
-    [listed] = listing.listed(alias)
+    [listed] = control.listed(alias)
     assert [run["state"] for run in listed.runs] == ["due", "expired", "parked"]
 
 

@@ -15,7 +15,7 @@ from ...engines import engine_for
 from ...exceptions import UnknownTask, VTQueueError
 from ...models import Schedule
 from ...schedules import control
-from ...schedules.listing import Listed, listed
+from ...schedules.control import Listed, listed
 from ...tasks.compat import InvalidTask
 from ..arguments import login
 from ..output import add_json, ago, as_json, iso, table
