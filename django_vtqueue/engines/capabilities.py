@@ -140,7 +140,7 @@ class RowLocks:
     def lock_families(self, job_ids: Collection[str]) -> None:
         """Lock the unfinished children of jobs, and theirs, and then the jobs: the youngest generation first.
 
-        Who settles a child locks its row, and then that of its parent, so whoever changes both does so as well.
+        A settlement of a child locks its row, and then that of its parent: each change of both has this order.
         """
 
 

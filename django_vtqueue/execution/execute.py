@@ -294,7 +294,7 @@ class Execution:
             raise ValueError(text) from None
 
     def _conclude(self, settlement: Settlement, error: BaseException | None = None) -> Outcome:
-        """Return the outcome with this settlement; the result is completed if anybody is to get it."""
+        """Return the outcome with this settlement; the result is completed if a receiver or the caller gets it."""
         needed = self.inline or error is not None or received(task_finished)
         if result := self.result if needed else None:
             change(

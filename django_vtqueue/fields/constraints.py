@@ -1,4 +1,4 @@
-"""What the database refuses in any row, whoever writes it: so no claim has to look whether a row can be one.
+"""What the database refuses in any row, whatever has written it: so no claim has to look whether a row can be one.
 
 What no CHECK can hold (a text that is not UTF-8, a payload that is no JSON) costs the job that has it, and no other.
 """

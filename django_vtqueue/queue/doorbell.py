@@ -1,7 +1,7 @@
 """Doorbells: a publisher wakes the workers of its machine by a Unix datagram, 0.1 ms after its commit.
 
 A worker's socket lies in a folder of the user's own, named after the database; a publisher rings all that lie
-there. Whoever waits at a bell also looks at the database by itself (LOOK), so every error of ringing is ignored.
+there. A process that waits at a bell also looks at the database by itself (LOOK), so every error of ringing is ignored.
 """
 
 import asyncio

@@ -124,7 +124,7 @@ def write_down(engine: Engine, mine: Mapping[str, Schedule], now: int, *, starte
     """
     if _to_write(engine, mine, now, started):
         with engine.atomic():
-            # All that may be written, in one order, for all that write: nobody pauses one of them meanwhile.
+            # All that may be written are locked, in one order: no other process pauses one of them meanwhile.
             table = Schedule.objects.using(engine.alias).select_for_update().order_by("name")
             list(table.filter(Q(name__in=list(mine)) | _stamped_ahead(now)).values_list("name"))
             for row in _to_write(engine, mine, now, started):

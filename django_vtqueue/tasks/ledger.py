@@ -239,7 +239,7 @@ class Ledger:
 
     def _fail(self, error: BaseException) -> None:
         """Have no other step be made in this attempt."""
-        if isinstance(error, asyncio.CancelledError):  # one that nobody has cancelled must not raise this
+        if isinstance(error, asyncio.CancelledError):  # a later call, which is not cancelled, must not raise this
             self._failed = RuntimeError("A call of the context was cancelled: whether it was made is not known.")
         else:
             self._failed, self._stored = error, None

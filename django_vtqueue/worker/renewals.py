@@ -22,7 +22,7 @@ from .leases import Leases
 logger = logging.getLogger("django_vtqueue")
 
 LOOK = 0.2  # seconds between two looks at what is due
-HANGS = 3600.0  # seconds; no lock that anybody wants lasts for so long
+HANGS = 3600.0  # seconds; no lock lasts for so long that a worker waits for
 
 
 class Renewals:

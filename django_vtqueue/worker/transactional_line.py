@@ -15,7 +15,7 @@ from ..execution.time_limits import transaction_seconds
 
 MOST_WAITING = 400  # jobs that wait here; the rest is left for other workers
 MARGIN = 0.5  # seconds for the rollback of a transaction whose time is up
-LONGEST_REST = 0.02  # seconds: whoever waits for the lock asks for it again meanwhile, see core/backoff.py
+LONGEST_REST = 0.02  # seconds: a connection that waits for the lock asks for it again meanwhile, see core/backoff.py
 REST = 0.02  # of the time for which a transaction had the lock: so long it is left to others before the next one
 
 

@@ -21,7 +21,7 @@ T = TypeVar("T")
 # A worker looks at the server's clock each second, so that it knows of a step of it; other code uses what this process
 # has measured last, for a crystal is off by no more than a few milliseconds in a minute.
 LOOK_OF_WORKER, LOOK_OF_OTHERS = 1.0, 60.0  # seconds
-# A server that gives no answer keeps whoever asks for it for seconds each time: it is left alone for a while.
+# A server that gives no answer keeps each caller waiting for seconds: it is left alone for a while.
 NO_ANSWER, ASK_AGAIN = 1.0, 10.0  # seconds
 
 # Milliseconds for which a session may be silent in the middle of a transaction of the queue, whose statements follow
@@ -188,7 +188,7 @@ class PostgreSQLConnection:
                 raw.isolation_level = usual
 
     def yielding(self, write: Callable[[], T]) -> T:
-        """See Engine. The last try waits as long as any statement does, for a row that somebody holds for long."""
+        """See Engine. The last try waits as long as any statement does, for a row that is locked for long."""
         usual = self._value("SELECT current_setting('lock_timeout')", {}) if self._in_transaction else None
         for _ in range(YIELDS):
             try:

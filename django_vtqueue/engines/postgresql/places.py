@@ -4,8 +4,8 @@ As long as another transaction sees the database as it was (a report, a dump, a 
 that has changed since can be removed from an index: 800 jobs a second are half a million dead entries after ten
 minutes, all of them before the first row that waits, and each claim walks over them anew, some 0.2 µs each. So a walk
 over very many rests for twenty times as long. Meanwhile due rows are looked for from the places on at which they were
-found last, and nobody looks for leases that have ended: what is due with an older time, such as a job of a worker that
-has died, is found by the next whole walk.
+found last, and no lease is ended: what is due with an older time, such as a job of a worker that has died, is found by
+the next whole walk.
 
 On a busy machine each walk may be slow. So the server is asked how many entries a session has read. It knows that for
 all of the last second, or of the transaction. Only if these are many is it asked before and after the next walks.

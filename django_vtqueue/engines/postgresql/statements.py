@@ -135,7 +135,7 @@ READ_LOCKED = f"{READ} FOR UPDATE"  # in a transaction, which settles what it ha
 
 # The id, the claim number, the worker and the state guard every change by a holder, or in its name: renewals,
 # settlements, burials, progress, the start of an attempt. EXTEND, NOTE_STEPS and PASS_ON write the same guard out.
-# REQUEST_STOP, SEND_EVENT and REPAIR_STAMPS change a row whoever holds it. LEASE, UNHIDE and SHARE need no guard: they
+# REQUEST_STOP, SEND_EVENT and REPAIR_STAMPS change a row of any holder. LEASE, UNHIDE and SHARE need no guard: they
 # are given rows that the same transaction has locked.
 OF_HOLDER = """
     job.id = ANY(%(ids)s::uuid[]) AND job.id = mine.id AND job.claims = mine.claims

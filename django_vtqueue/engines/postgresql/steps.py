@@ -4,8 +4,9 @@ They are put together from their parts, as ``json``: unlike ``jsonb`` that keeps
 
 A wait is settled by WAIT, not by MAKE_READY: one UPDATE sees whether the event or the end of the last child has come
 meanwhile, and the sender's one UPDATE sees whether the job waits. Whichever comes second finds the other. The children
-of a job are other rows than its own, so whoever counts them has locked the parent's row by a statement before: then the
-count sees what all that had the lock before have committed. The settlement of the children locks it, see settling.py.
+of a job are other rows than its own, so a transaction that counts them locks the parent's row by a statement before.
+Then the count sees what all that had the lock before have committed. The settlement of the children locks that row, see
+settling.py.
 """
 
 from collections.abc import Collection

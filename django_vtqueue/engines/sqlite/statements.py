@@ -107,9 +107,9 @@ WHERE rowid IN (SELECT value FROM json_each(:rowids))"""
 # The id, the claim number, the worker and the state guard every change by a holder, or in its name: renewals,
 # settlements, burials, progress, the start of an attempt. EXTEND, ACK, PASS_ON and the steps write the same guard out.
 #
-# These have no guard. They change a row whoever holds it: REQUEST_STOP, SEND_EVENT in steps.py, and REPAIR_STAMPS in
-# clock_repair.py. They are given rows that the same transaction has found to be free, hidden or expired, or has leased:
-# LEASE, UNHIDE and SHARE.
+# These have no guard. They change a row of any holder: REQUEST_STOP, SEND_EVENT in steps.py, and REPAIR_STAMPS in
+# clock_repair.py. LEASE, UNHIDE and SHARE are given rows that the same transaction has found to be free, hidden or
+# expired, or has leased.
 #
 # The pluses keep the planner off vtqueue_job_worker, which it prefers to the key after ANALYZE: it would read all rows
 # of a worker for each of them, or, if hardly anything was held at the time of ANALYZE, all that are held now.
