@@ -218,7 +218,7 @@ class VTQueueBackend(BaseTaskBackend):
             of_a_job = parent_id is not None or due_at is not None  # a part of what is stored there already
             then, on_duplicate = partial(self._announce, new, results), options.get("on_duplicate", KEEP)
             immediate = of_a_job or policy.immediate
-            publish(new, self.database, self.settings, then, on_duplicate=on_duplicate, immediate=immediate)
+            publish(new, self._engine.alias, self.settings, then, on_duplicate=on_duplicate, immediate=immediate)
             if settings.DEBUG:
                 workers.hint_missing_worker(self.database, task.queue_name)
         return results

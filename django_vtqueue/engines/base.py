@@ -163,8 +163,8 @@ class Engine(Portable, RowLocks, Overflow, Limiting, DurableSteps, ClockStamps, 
             connections[self.alias].close()
 
     @abstractmethod
-    def insert(self, new: NewJobs) -> bool:
-        """Store new jobs, in the order given; return False if the caller's atomic block is to commit them."""
+    def insert(self, new: NewJobs) -> BaseDatabaseWrapper | None:
+        """Store new jobs, in the order given; return the connection whose atomic block is to commit them, if any."""
 
     @abstractmethod
     def insert_with_keys(self, new: NewJobs) -> dict[int, tuple[str, str]]:

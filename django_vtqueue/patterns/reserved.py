@@ -156,7 +156,7 @@ class ReservedRows:
         """
         with self.engine.transaction():
             settle(self.engine, [released_unfinished(job, self.engine.now(), None)])
-        ring_after_commit(self.database, str(self.bells), here=True)
+        ring_after_commit(connections[self.database], str(self.bells), here=True)
 
     def bell(self, worker_id: str) -> Doorbell:
         """Return a new doorbell of an instance of this process."""

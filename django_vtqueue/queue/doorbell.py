@@ -21,6 +21,7 @@ from math import inf
 from pathlib import Path
 
 from django.db import connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..core.ids import new_id
 from ..engines import engine_for, options_of_database, shares_disk
@@ -255,15 +256,15 @@ def ring_results(alias: str, folder: str | None, job_ids: Iterable[str]) -> None
 def wake_workers(database: str) -> None:
     """Wake the workers of a database, those of each of its backends, after the caller's transaction."""
     for folder in {options.doorbells for options in options_of_database(database)} or {None}:
-        ring_after_commit(database, folder)
+        ring_after_commit(connections[database], folder)
 
 
-def ring_after_commit(alias: str, folder: str | None, *, here: bool = False) -> None:
-    """Wake the workers of a database when the caller's transaction has committed: at once if there is none.
+def ring_after_commit(connection: BaseDatabaseWrapper, folder: str | None, *, here: bool = False) -> None:
+    """Wake the workers of a connection's database when its transaction has committed: at once if there is none.
 
     ``here``: only those of this machine.
     """
-    connection, act = connections[alias], ring_here if here else ring
+    alias, act = connection.alias, ring_here if here else ring
     if not connection.in_atomic_block:
         act(alias, folder)
         return

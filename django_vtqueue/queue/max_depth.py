@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from django.apps import apps
 from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import F, Sum
 
 from ..core import clock
@@ -24,7 +25,7 @@ from ..engines import Engine
 from ..exceptions import QueueFull
 from .unique import Duplicates
 
-Inserted = tuple[bool, Duplicates]  # whether it was committed, and what was not stored
+Inserted = tuple[BaseDatabaseWrapper | None, Duplicates]  # the connection that is to commit; what was not stored
 Insert = Callable[[], Inserted]
 
 KEPT_FOR = 0.5  # seconds for which a process relies on what it has counted

@@ -6,6 +6,7 @@ from functools import partial
 
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import DEFAULT_DB_ALIAS, OperationalError, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..conf import Options, Policy
 from ..core.job import NewJobs
@@ -100,9 +101,9 @@ def store(
     try:
         if check_depth and policy.max_depth is not None:
             insert = partial(_insert, engine, new, on_duplicate)
-            committed, duplicates = insert_with_room(insert, engine, new, policy, timeout)
+            connection, duplicates = insert_with_room(insert, engine, new, policy, timeout)
         else:
-            committed, duplicates = _insert(engine, new, on_duplicate)
+            connection, duplicates = _insert(engine, new, on_duplicate)
     except SynchronousOnlyOperation as error:
         name = new.task_path.rpartition(".")[2]
         awaited = f"await {name}.aenqueue(...)" if name else "await queue.apublish(...)"
@@ -111,10 +112,10 @@ def store(
         if engine.trouble(error) is Trouble.SCHEMA:
             raise OperationalError(f"{error}: {mismatch(database)}") from error
         raise
-    if committed:
+    if connection is None:
         ring(database, options.doorbells)
     elif len(duplicates) < len(new.jobs) or new.replace:
-        ring_after_commit(database, options.doorbells)
+        ring_after_commit(connection, options.doorbells)
     return duplicates
 
 
@@ -130,11 +131,8 @@ def check_size(new: NewJobs, policy: Policy) -> None:
             )
 
 
-def _insert(engine: Engine, new: NewJobs, on_duplicate: str) -> tuple[bool, Duplicates]:
-    """Return whether the jobs are known to be committed, and those that were not stored.
-
-    Of jobs with keys that is not known here (False): ``on_commit`` rings their doorbells.
-    """
+def _insert(engine: Engine, new: NewJobs, on_duplicate: str) -> tuple[BaseDatabaseWrapper | None, Duplicates]:
+    """Store jobs; return the connection that may have to commit them yet, and those that were not stored."""
     if new.has_options:
-        return False, insert_with_keys(engine, new, on_duplicate)
+        return connections[engine.alias], insert_with_keys(engine, new, on_duplicate)
     return engine.insert(new), {}

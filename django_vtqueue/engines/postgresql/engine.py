@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import UUIDField
 from django.db.models.expressions import RawSQL
 from django.db.utils import OperationalError
@@ -57,7 +58,7 @@ class PostgreSQLEngine(
     def lock_queue(self, queue_name: str) -> None:
         self._lock(OF_QUEUE, [queue_name])
 
-    def insert(self, new: NewJobs) -> bool:
+    def insert(self, new: NewJobs) -> BaseDatabaseWrapper | None:
         values = _common(new)
         if len(new.jobs) == 1:
             [(values["id"], values["payload"])] = new.jobs
@@ -68,7 +69,8 @@ class PostgreSQLEngine(
                     ids, payloads = zip(*some, strict=True)
                     values |= {"ids": uuids(ids), "payloads": f"[{','.join(payloads)}]"}
                     self._run(sql.INSERT_MANY, values)
-        return not self.connection.in_atomic_block
+        connection = self.connection
+        return connection if connection.in_atomic_block else None
 
     def insert_with_keys(self, new: NewJobs) -> dict[int, tuple[str, str]]:
         none: list[str | None] = [None] * len(new.jobs)

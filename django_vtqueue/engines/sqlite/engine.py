@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import BigIntegerField
 from django.db.models.expressions import RawSQL
 
@@ -70,7 +71,7 @@ class SQLiteEngine(SQLiteClaiming, SQLiteSettling, SQLiteOverflow, SQLiteLimits,
     prepare = staticmethod(replace_begin)
     reads = staticmethod(reads)
 
-    def insert(self, new: NewJobs) -> bool:
+    def insert(self, new: NewJobs) -> BaseDatabaseWrapper | None:
         connection, values = self._connected(), _common(new)
         if len(new.jobs) == 1:
             [(values["id"], values["payload"])] = new.jobs
@@ -83,7 +84,7 @@ class SQLiteEngine(SQLiteClaiming, SQLiteSettling, SQLiteOverflow, SQLiteLimits,
             with self._transaction(connection, always):
                 for _, some in parts(new.jobs, itemgetter(1)):
                     self._run(sql.INSERT_MANY, {"jobs": json.dumps(dict(some)), **values})
-        return not connection.in_atomic_block
+        return connection if connection.in_atomic_block else None
 
     def insert_with_keys(self, new: NewJobs) -> dict[int, tuple[str, str]]:
         return self._insert_one(new) if len(new.jobs) == 1 else self._insert_many(new)
