@@ -83,6 +83,9 @@ class Engine(Portable, RowLocks, Overflow, Limiting, DurableSteps, ClockStamps, 
         """Return the real path of the file that holds the database; "" if there is no such file."""
         return ""
 
+    def require_safe_file(self) -> None:
+        """Raise ImproperlyConfigured if that file is where it may be destroyed."""
+
     def private(self) -> bool:
         """Return whether other threads do not see the same: it is in memory, or the caller is in a transaction."""
         return connections[self.alias].in_atomic_block

@@ -11,8 +11,8 @@ from django.db import connections
 from ..backend import VTQueueBackend
 from ..database_checks import errors_of_sharing
 from ..engines import engine_for
+from ..engines.sqlite.mounts import errors_of_mount, serious
 from ..models import RESERVED, UNFINISHED, Job
-from ..queue.mount_errors import errors_of_mount, serious
 from ..queue.origin import foreign_origin
 from ..tasks.compat import task_backends
 from .arguments import option_of

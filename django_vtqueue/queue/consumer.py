@@ -27,7 +27,6 @@ from .claimed_job import ClaimedJob
 from .clock_repair import ClockRepair
 from .doorbell import HEARING_LOOK, LOOK, UNPROVEN, Doorbell, folder_of
 from .limits import Limits
-from .mount_errors import require_safe_file
 from .until_done import until_done
 
 logger = logging.getLogger("django_vtqueue")
@@ -45,10 +44,10 @@ def consume(
     options: Options,
 ) -> None:
     """See Queue.run. ``claim`` takes the next job of the queue, or none, for a holder."""
-    require_safe_file(database)
-    bell = Doorbell(database, folder_of(options.doorbells), f"{UNPROVEN}{new_id()[-8:]}")
-    listener = engine_for(database).listen(bell.ring)
     engine, gaps, policy = engine_for(database), GapWatch(), options.policy(queue_name)
+    engine.require_safe_file()
+    bell = Doorbell(database, folder_of(options.doorbells), f"{UNPROVEN}{new_id()[-8:]}")
+    listener = engine.listen(bell.ring)
     limits = Limits(options)
     clock_repair, holder = ClockRepair(engine), new_worker_id()  # not that of Queue.claim: these leases are renewed
     in_vain = False  # whether the last claim took nothing although something was due: it may not be taken yet

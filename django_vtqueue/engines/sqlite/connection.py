@@ -35,7 +35,7 @@ from .lock import (
     patiently,
     writable,
 )
-from .mounts import MOST_SKEW, clock_offset
+from .mounts import MOST_SKEW, clock_offset, require_safe_file
 from .task_transaction import task_transaction
 
 Read = TypeVar("Read")
@@ -81,6 +81,9 @@ class SQLiteConnection:
 
     def path(self) -> str:
         return str(self._value("SELECT file FROM pragma_database_list WHERE name = 'main'", {}))
+
+    def require_safe_file(self) -> None:
+        require_safe_file(self.alias)
 
     def private(self) -> bool:
         return self.connection.in_atomic_block or self.connection.is_in_memory_db()  # type: ignore[attr-defined]
