@@ -40,7 +40,6 @@ NAMES = 1000  # that are looked for
 ACTIVE = 5000  # minutes of queues that are looked at to find those that did something
 GLANCE = 100  # jobs of a queue that are counted to find the busiest ones
 FEWEST, MOST_COUNTED = 1000, 10_000  # up to which a number is counted: the fewer, the more queues are shown
-ALTOGETHER = 300_000  # jobs that are counted before now, and as many after it
 JOBS_OF_A_WORKER = 5
 MINUTES = 180  # of the plots
 REFRESH = 5  # seconds
@@ -110,7 +109,7 @@ def summary(database: str, held: Held, workers: Sequence[Busy], now: int, pages:
         return name in paused, sizes.get(name, 0) + active[name]
 
     shown = sorted(sorted(names, key=importance, reverse=True)[:SHOWN])
-    most = max(FEWEST, min(MOST_COUNTED, ALTOGETHER // max(len(shown), 1)))
+    most = max(FEWEST, min(MOST_COUNTED, engine_for(database).countable // max(len(shown), 1)))
     arrivals, more_arrived = throughput.arrivals(database, now)
     facts = Facts(
         database=database,

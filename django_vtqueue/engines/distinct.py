@@ -5,6 +5,8 @@ every row. So the first row of each value is found from that of the value before
 """
 
 from collections import Counter
+from collections.abc import Iterable
+from itertools import chain
 from typing import Any, TypeVar
 
 from django.core.exceptions import EmptyResultSet
@@ -25,11 +27,12 @@ WITH RECURSIVE first(id) AS (
 SELECT id FROM first WHERE id IS NOT NULL LIMIT {limit}"""
 
 
-def first_of_each(rows: QuerySet[M], *columns: str, limit: int) -> QuerySet[M]:
+def first_of_each(rows: QuerySet[M], *columns: str, limit: int, **said: Any) -> QuerySet[M]:
     """Return, of rows, the first of each combination of values, for the first ``limit`` combinations, in no order.
 
     ``columns``: fields or annotations as ``order_by`` takes them, with which an index of these rows begins. The order
-    of ``rows`` says which of those with the same values is the first.
+    of ``rows`` says which of those with the same values is the first. ``said``: what the index wants to be said where
+    no column of it is compared (see LineIndex).
     """
     every, order = rows.model._base_manager.using(rows.db), rows.query.order_by
     names = [column.removeprefix("-") for column in columns]
@@ -41,7 +44,7 @@ def first_of_each(rows: QuerySet[M], *columns: str, limit: int) -> QuerySet[M]:
         found = rows.filter(**same, **{f"{names[place]}__{comparison}": OuterRef(names[place])})
         following.append(Subquery(found.order_by(*columns[place:], *order).values("pk")[:1]))
     this = every.annotate(**rows.query.annotations).filter(pk=RawSQL("first.id", ()))
-    sql, params = compile_sql(rows.order_by(*columns, *order).values("pk")[:1])
+    sql, params = compile_sql(rows.filter(**said).order_by(*columns, *order).values("pk")[:1])
     next_sql, next_params = compile_sql(this.values(next=Coalesce(*following, None)))
     keys = FIRST_OF_EACH.format(first=sql, following=next_sql, limit=limit)
     return by_key(every).filter(pk__in=RawSQL(keys, params + next_params))
@@ -62,10 +65,16 @@ def by_key(rows: QuerySet[M]) -> QuerySet[M]:
     return rows
 
 
-def compile_sql(rows: QuerySet[Any]) -> tuple[str, tuple[Any, ...]]:
-    """Return a query as the text and the values that its database is given."""
+def compile_sql(rows: QuerySet[Any], select: str = "{}") -> tuple[str, tuple[Any, ...]]:
+    """Return a query, or what is selected of it, as the text and the values that its database is given."""
     sql, params = rows.query.get_compiler(connection=connections[rows.db]).as_sql()
-    return sql, params
+    return select.format(sql), params
+
+
+def union(queries: Iterable[tuple[str, tuple[Any, ...]]]) -> RawSQL:
+    """Return the keys that any of these compiled queries has: by ``OR`` PostgreSQL would try each row of the table."""
+    texts, params = zip(*queries, strict=True)
+    return RawSQL(" UNION ALL ".join(texts), tuple(chain(*params)))
 
 
 def fetch(rows: QuerySet[Any], select: str = "{}") -> list[tuple[Any, ...]]:

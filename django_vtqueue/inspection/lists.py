@@ -24,7 +24,7 @@ from ..core.job import Handle
 from ..core.unique import is_encodable
 from ..engines import engine_for
 from ..engines.distinct import RAW_AS_INDEXED, count_by
-from ..models import GIVEN_BACK, PARKED, RESERVED, WAITING, Job
+from ..models import GIVEN_BACK, OF_ALL_QUEUES, PARKED, RESERVED, WAITING, Job
 from ..requeueing import PATH
 from ..tasks.signatures import masks_of, searchable
 from .overview import levels
@@ -194,10 +194,9 @@ def due_parts(rows: QuerySet[Any], query: ListQuery, after: Any, now: int) -> It
 
 def waiting_parts(rows: QuerySet[Any], query: ListQuery, after: RowKey | None, now: int) -> Iterator[ListRange]:
     """Yield what waits, a part for each priority of tasks and of raw payloads, in the order of the claim."""
-    jobs: QuerySet[Any] = Job.objects.using(rows.db)
-    if query.queue_name is not None:
-        jobs, rows = (some.filter(queue_name=query.queue_name) for some in (jobs, rows))
-    first, _ = levels(jobs)
+    of_queue = equal(query, ("queue_name",))
+    rows = rows.filter(of_queue)
+    first, _ = levels(Job.objects.using(rows.db).filter(of_queue or OF_ALL_QUEUES))
     time = Q(due_at__lte=now) if query.word == "due" else Q(due_at__gt=now)
     if query.word in ("scheduled", "retrying"):  # what is due never is parked, or waits
         time &= Q(due_at__lt=LAST)

@@ -9,13 +9,13 @@ from functools import lru_cache
 from typing import Any
 
 from django.db import connections
-from django.db.models import BooleanField, ExpressionWrapper, OuterRef, Q, QuerySet
+from django.db.models import BooleanField, ExpressionWrapper, F, OuterRef, Q, QuerySet
 from django.db.models.expressions import RawSQL
 
 from ..core import copies, states
 from ..core.clock import LAST, from_instant
 from ..engines import engine_for, options_for
-from ..engines.distinct import RAW_AS_INDEXED, RowCount, compile_sql, count_by, first_of_each
+from ..engines.distinct import RAW_AS_INDEXED, RowCount, by_key, compile_sql, count_by, first_of_each, union
 from ..models import GIVEN_BACK, HIDDEN, RESERVED, WAITING, DeadLetter, Job
 
 LEVELS = 20_000  # priorities of all queues together
@@ -109,21 +109,21 @@ class Backlog:
         return self.read - self.retrying - self.waiting - self.parked
 
 
-def levels(jobs: QuerySet[Any], *columns: str) -> tuple[QuerySet[Any], QuerySet[Any]]:
+def levels(jobs: QuerySet[Any], *columns: str, **said: Any) -> tuple[QuerySet[Any], QuerySet[Any]]:
     """Return the first job of each kind and priority among jobs that wait, and the query for all jobs of each.
 
     Inside a priority the rows of the claim index lie in the order of time, so that what is due is one range of it.
-    ``columns``: what else tells levels apart.
+    ``columns``: what else tells levels apart. ``said``: see ``first_of_each``.
     """
     columns = (*columns, "raw", "-priority")
     jobs = jobs.filter(WAITING).annotate(raw=RAW_AS_INDEXED)
-    first = first_of_each(jobs.order_by("due_at"), *columns, limit=LEVELS).annotate(raw=RAW_AS_INDEXED)
+    first = first_of_each(jobs.order_by("due_at"), *columns, limit=LEVELS, **said).annotate(raw=RAW_AS_INDEXED)
     return first, jobs.filter(**{name.strip("-"): OuterRef(name.strip("-")) for name in columns})
 
 
 def backlogs(database: str, queue_names: Collection[str], now: int, most: int) -> dict[str, Backlog]:
     """Return what waits in these queues at an instant, each number counted up to ``most`` for each priority."""
-    first, same = levels(Job.objects.using(database), "queue_name")
+    first, same = levels(Job.objects.using(database), "queue_name", queue_name__gte="")
     later, never = same.filter(due_at__gt=now, due_at__lt=LAST), same.filter(due_at__gte=LAST)
     numbers = {"due": same.filter(due_at__lte=now), "later": later, "never": never}
     counts = first.filter(queue_name__in=queue_names).annotate(**{k: RowCount(v[:most]) for k, v in numbers.items()})
@@ -219,10 +219,13 @@ def begun(database: str, worker_ids: Collection[str], each: int, most: int, now:
     """
     jobs = Job.objects.using(database).defer("payload", "history", "result")
     held = jobs.filter(state=states.RUNNING, started_at__isnull=False).order_by("worker_id")
-    some, found, counts = Q(pk__in=held.values("pk")[:most], copies__isnull=False), list[Job](), Counter[str]()
+    first = held.values("copies", key=F("pk"))[:most]
+    some = [compile_sql(first, "SELECT held.key FROM ({}) AS held WHERE held.copies IS NOT NULL")]
     for worker_id in worker_ids:  # a seek for each: a window function would look at all that is held
-        some |= Q(pk__in=held.filter(worker_id=worker_id, copies__isnull=True).values("pk")[:each])
-    for job in jobs.filter(some) if worker_ids else ():
+        own = held.filter(worker_id=worker_id, copies__isnull=True).values("pk")[:each]
+        some.append(compile_sql(own, "SELECT * FROM ({}) AS own"))
+    found, counts = list[Job](), Counter[str]()
+    for job in by_key(jobs).filter(pk__in=union(some)) if worker_ids else ():
         for run in copies.running(job.copies, now):
             counts[run.worker] += 1
             if run.worker in worker_ids and counts[run.worker] <= each:

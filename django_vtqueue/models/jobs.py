@@ -19,6 +19,7 @@ T = TypeVar("T")
 LOWEST = -100  # priority
 UNFINISHED = Q(finished_at__isnull=True)
 WAITING = Q(finished_at__isnull=True, lease_until__isnull=True)
+OF_ALL_QUEUES = Q(priority__gte=LOWEST)  # said by a query of what waits that shall use the index of all queues
 # What the index of unique keys has.
 HAS_KEY = UNFINISHED & Q(unique_key__isnull=False) & ~Q(unique_until=unique.STARTED)
 HIDDEN = Q(lease_until__isnull=False)
@@ -132,7 +133,7 @@ class Job(AbstractJob):
                 F("due_at"),
                 name="vtqueue_job_due",
                 condition=WAITING,
-                said=Q(priority__gte=LOWEST),
+                said=OF_ALL_QUEUES,
             ),
             LineIndex(
                 F("queue_name"),
