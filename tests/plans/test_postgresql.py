@@ -6,6 +6,7 @@
 import itertools
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
@@ -14,7 +15,9 @@ from django.core.management import call_command
 from django.db import connections, transaction
 from pytest_django import DjangoDbBlocker
 
+from django_vtqueue.inspection import overview
 from django_vtqueue.inspection.holdings import holdings
+from django_vtqueue.models import OF_ALL_QUEUES, Job
 
 from ..conftest import reached
 from ..fake_clock import at
@@ -90,20 +93,39 @@ def test_claims_out_of_many_that_are_due_at_one_instant(table: Table) -> None:
     table.run("DELETE FROM vtqueue_job WHERE id >= %s AND id < %s", ["d" + "0" * 31, "e" + "0" * 31])
 
 
-def test_leases_among_many_unique_keys(table: Table) -> None:
-    """They are found by the names of the queues: what is read does not depend on how many jobs have unique keys."""
-    told: list[dict[str, Any]] = []
+@contextmanager
+def explained(table: Table) -> Iterator[list[dict[str, Any]]]:
+    """Collect the plans of what is read; at the end none of them has looked at many rows."""
+    plans: list[dict[str, Any]] = []
 
-    def explained(execute: Callable[..., Any], sql: str, *given: Any) -> Any:
-        told.append(execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}", *given).fetchall()[0][0][0]["Plan"])
+    def explain(execute: Callable[..., Any], sql: str, *given: Any) -> Any:
+        plans.append(execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}", *given).fetchall()[0][0][0]["Plan"])
         return execute(sql, *given)
 
+    with connections[table.alias].execute_wrapper(explain):
+        yield plans
+    for plan in plans:
+        assert not [step for step in nodes(plan) if step["Node Type"] == "Seq Scan" and step["Relation Name"] in TABLES]
+        assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < MOST + table.dead, plan
+
+
+def test_leases_among_many_unique_keys(table: Table) -> None:
+    """They are found by the names of the queues: what is read does not depend on how many jobs have unique keys."""
     with transaction.atomic(using=table.alias):
         table.run("UPDATE vtqueue_job SET unique_key = id WHERE state = 'READY'")
         table.run("UPDATE vtqueue_job SET queue_name = 'lease:' || unique_key WHERE id = %s", [WAITING_ID])
-        with connections[table.alias].execute_wrapper(explained):
+        with explained(table):
             assert [each.name for each in holdings(table.alias, at(0))] == [str(UUID(WAITING_ID))]
         transaction.set_rollback(True, using=table.alias)
-    for plan in told:
-        assert not [step for step in nodes(plan) if step["Node Type"] == "Seq Scan" and step["Relation Name"] in TABLES]
-        assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < MOST + table.dead, plan
+
+
+def test_pages_of_the_admin(table: Table) -> None:
+    """The priorities of what waits, of all queues or of each, and what workers have begun, are found by indexes."""
+    jobs = Job.objects.using(table.alias)
+    levels = overview.levels(jobs.filter(OF_ALL_QUEUES)), overview.levels(jobs, "queue_name", queue_name__gte="")
+    for first, _ in levels:
+        list(first.all())  # marks what is dead in the indexes, as Table.explain does
+    with explained(table) as plans:
+        assert [len(first.all()) for first, _ in levels] == [14, 70]
+        assert overview.begun(table.alias, ["w1", "w2"], 5, 100, at(0)) == []
+    assert len(plans) == 3
