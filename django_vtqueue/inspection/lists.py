@@ -202,7 +202,9 @@ def waiting_parts(rows: QuerySet[Any], query: ListQuery, after: RowKey | None, n
         time &= Q(due_at__lt=LAST)
     rows = rows.filter(WAITING, time).annotate(raw=RAW_AS_INDEXED, handle=engine_for(rows.db).handle())
     for priority, raw in sorted(first.values_list("priority", "raw"), key=lambda level: (-level[0], level[1])):
-        part = ListRange(rows.filter(raw=Value(raw), priority=priority), ("due_at", "handle"), (priority, int(raw)))
+        # A subquery, not the value: PostgreSQL would make ``task_path <> ''`` of it, which no index has.
+        level = rows.filter(raw=RawSQL("(SELECT %s)", (raw,)), priority=priority)
+        part = ListRange(level, ("due_at", "handle"), (priority, int(raw)))
         if after is None or (-priority, raw) > (-int(after[0]), after[1]):
             yield part
         elif part.level == tuple(after[:2]):
