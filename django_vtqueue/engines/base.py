@@ -56,7 +56,7 @@ class Engine(Portable, RowLocks, Overflow, Limiting, DurableSteps, ClockStamps, 
     """
 
     largest_result: int | None = None  # bytes
-    countable = 300_000  # jobs that a page of the admin may count, for all its numbers together: 0.2 s
+    countable = 300_000  # waiting jobs that the overview counts, of all queues, and as many that are due later
     looks_first = True  # a worker looks before it claims: a claim that finds nothing keeps other writers waiting
     kept_open = False  # with CONN_MAX_AGE = 0 (until the end of a request) a thread keeps its connection between jobs
 
