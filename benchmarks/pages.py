@@ -7,6 +7,7 @@ import json
 import os
 import re
 import time
+from argparse import Namespace
 from collections.abc import Iterator
 from html import unescape
 from statistics import median
@@ -33,18 +34,31 @@ ADMIN, HERE = "/admin/", "/admin/vtqueue/"
 
 
 def main() -> None:
+    given = filled()
+    measure(f"10. Pages of the admin: {numbers(given)} (raw: the admin's first page)", given.steps)
+
+
+def filled() -> Namespace:
+    """Fill a database; return what the command line says."""
     given = arguments(__doc__, jobs=(1_000_000, 50_000), letters=(100_000, 5_000), steps=(20, 5))
     fresh()
     crowd.fill(given.jobs, given.letters)
+    return given
+
+
+def numbers(given: Namespace) -> str:
+    return f"{given.jobs:,} jobs, {given.letters:,} dead letters"
+
+
+def measure(title: str, steps: int) -> None:
+    """Measure all pages on the default database."""
     client = Client()
     client.force_login(User.objects.create_superuser("anna"))
-    heading(
-        f"10. Pages of the admin: {given.jobs:,} jobs, {given.letters:,} dead letters (raw: the admin's first page)"
-    )
+    heading(title)
     raw = Page(client, ADMIN)
     raw.show("Django's own first page")
     missed = []
-    for name, path in pages(client, given.steps):
+    for name, path in pages(client, steps):
         page = Page(client, path)
         page.show(name, raw.warm)
         if page.warm >= SLOWEST or page.queries >= MOST:
