@@ -198,7 +198,7 @@ def key_row(each: ParkedKey, database: str, pages: Pages) -> KeyRow:
         limit = limits.of_key(each.queue_name, each.task_path)
         text = _("%(held)s of %(most)s, in order") if limit.ordered else _("%(held)s of %(most)s")
         held = text % {"held": held, "most": "∞" if limit.most is None else display.number(limit.most)}
-    begin = json.dumps([each.key, "", MAX_PRIORITY, 0, 0])  # where the jobs of this key begin in the list
+    begin = json.dumps([each.key, False, "", MAX_PRIORITY, 0, 0])  # where the jobs of this key begin in the list
     return KeyRow(
         key=display.cut(each.key),
         task=display.task_name(each.task_path) if each.task_path else each.queue_name,

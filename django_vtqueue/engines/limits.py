@@ -83,11 +83,13 @@ class Limiting(ABC):
         """Have jobs that wait, and have a concurrency key, be due no more until they are unparked."""
 
     @abstractmethod
-    def unpark(self, keys: Mapping[str, int]) -> int:
+    def unpark(self, keys: Mapping[str, int], *, ordered: bool = False) -> int:
         """Put up to so many parked jobs of each concurrency key back to their places in the line; return how many.
 
-        The first are those of the highest priority, and of these the ones that were due first. So many of each queue:
-        those of one queue cannot run while it is paused or full, or no worker serves it, and must not be in the way.
+        It is one of those in order, the first if that is parked, and so many of the others; with ``ordered`` so many of
+        those in order, for the code that their order is from is gone. They are of the highest priority, and of these
+        the ones that were due first. So many of each queue: those of one queue cannot run while it is paused or full,
+        or no worker serves it, and must not be in the way.
         """
 
     @abstractmethod

@@ -123,6 +123,8 @@ def fits(value: Any, kind: Any) -> bool:
     """Return whether a value is of a kind, and one that the database can be asked for."""
     if kind is UUID:
         return parse_id(value) is not None
+    if kind is bool:
+        return isinstance(value, bool)
     if isinstance(value, str):
         text = "\0" not in value and is_encodable(value)
         return (kind is str and text) or (kind is Handle and parse_id(value) is not None)
@@ -170,8 +172,8 @@ def parts(rows: QuerySet[Any], query: ListQuery, after: Any, now: int) -> Iterat
         yield from waiting_parts(rows, query, checked(after, int, int, int, Handle), now)
     elif query.word == "parked":
         parked = rows.filter(PARKED).annotate(handle=engine_for(rows.db).handle())
-        part = ListRange(parked, ("concurrency_key", "queue_name", "-priority", "moved_from", "handle"))
-        yield part.behind(key) if (key := checked(after, str, str, int, int, Handle)) else part
+        part = ListRange(parked, ("concurrency_key", "ordered", "queue_name", "-priority", "moved_from", "handle"))
+        yield part.behind(key) if (key := checked(after, str, bool, str, int, int, Handle)) else part
     elif query.word in HELD_WORDS:
         held = rows.filter(equal(query, ("worker_id",)), state=RUNNING).annotate(handle=engine_for(rows.db).handle())
         part = ListRange(held, ("worker_id", "handle"))

@@ -27,7 +27,9 @@ def parked_keys(database: str, limit: int, most: int) -> tuple[list[ParkedKey], 
     Of all keys the first KEYS are looked at.
     """
     rows = Job.objects.using(database).filter(PARKED)
-    first = first_of_each(rows.order_by("queue_name", "-priority", "moved_from"), "concurrency_key", limit=KEYS)
+    first = first_of_each(
+        rows.order_by("ordered", "queue_name", "-priority", "moved_from"), "concurrency_key", limit=KEYS
+    )
     number = RowCount(rows.filter(concurrency_key=OuterRef("concurrency_key"))[:most])
     found = list(first.values_list("concurrency_key", "queue_name", "task_path", number))
     found.sort(key=lambda row: (-row[3], row[0]))

@@ -87,8 +87,10 @@ def parked_by(job: Job, limits: Limits) -> str:
     of_key = Job.objects.using(job._state.db).filter(concurrency_key=job.concurrency_key)
     limit = limits.of_key(job.queue_name, job.task_path)
     if job.ordered and limit.ordered and limits.known(job.task_path):
-        line = of_key.filter(ordered=True, finished_at=None).order_by(engine_for(str(job._state.db)).handle())
-        if (first := line.values_list("pk", flat=True).first()) not in (None, job.pk):
+        engine, key = engine_for(str(job._state.db)), job.concurrency_key or ""
+        handle = engine.look_up(first=[key]).first.get(key)
+        first = of_key.annotate(handle=engine.handle()).filter(handle=handle).values_list("pk", flat=True).first()
+        if first not in (None, job.pk):
             return _("job …%(id)s comes first there") % {"id": str(first)[-8:]}
     held = of_key.filter(lease_until__isnull=False).count()
     if not limits.known(job.task_path):

@@ -253,6 +253,7 @@ class Migration(migrations.Migration):
                     ),
                     models.Index(
                         models.F("concurrency_key"),
+                        models.F("ordered"),
                         models.F("queue_name"),
                         models.OrderBy(models.F("priority"), descending=True),
                         models.F("moved_from"),

@@ -163,6 +163,7 @@ class Job(AbstractJob):
             ),
             models.Index(
                 F("concurrency_key"),
+                F("ordered"),
                 F("queue_name"),
                 F("priority").desc(),
                 F("moved_from"),

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from ..core.settlement import Settlement
 from ..engines import Engine, options_for
 from ..engines.limits import Parked, RateState
-from .limits import BEING_PUT_BACK, SOON, Limits, of_rate_key
+from .limits import BEING_PUT_BACK, SOON, KeyLimit, Limits, of_rate_key
 
 PERIOD = 1.0  # seconds
 UNPARKED_AT_ONCE = 500  # jobs of a key
@@ -34,6 +34,11 @@ def unpark_after(engine: Engine, settlements: Sequence[Settlement]) -> None:
 def _names(keys: Iterable[str]) -> list[str]:
     """Return the rate keys among the keys of rates, of which others are those of queues."""
     return [key.removeprefix(RATE_KEY) for key in keys if key.startswith(RATE_KEY)]
+
+
+def _is_in_line(limit: KeyLimit) -> bool:
+    """Return whether a job that was stored in order waits for its turn: its code says so, or is not known here."""
+    return limit.ordered or not limit.loaded
 
 
 class Unparking:
@@ -74,10 +79,9 @@ class Unparking:
         return back
 
     def _unpark(self, engine: Engine, parked: Parked, room: int) -> int:
-        """Unpark up to so many jobs of a key, of one in order its first; return how many."""
-        if room and parked.stuck is not None and self._limits.of_key(parked.queue_name, parked.task_path).ordered:
-            return engine.unpark_rows(list(engine.look_up(first=[parked.key]).first.values()))
-        return engine.unpark({parked.key: room}) if room else 0
+        """Unpark up to so many jobs of a key; return how many."""
+        ordered = parked.stuck is not None and not _is_in_line(self._limits.of_key(parked.queue_name, parked.task_path))
+        return engine.unpark({parked.key: room}, ordered=ordered) if room else 0
 
     def _room(self, engine: Engine, parked: Parked) -> int:
         """Return how many parked jobs of a key are to be unparked: as many as may run.
@@ -89,11 +93,10 @@ class Unparking:
             return 0
         if not (limit := self._limits.of_key_or_import(parked.queue_name, parked.task_path)):
             return 0
-        if limit.ordered and parked.stuck is not None:
-            return parked.stuck
-        if limit.most is None:
-            return UNPARKED_AT_ONCE
-        return min(max(limit.most - engine.held_of_keys([parked.key])[parked.key], 0), UNPARKED_AT_ONCE)
+        room = UNPARKED_AT_ONCE
+        if limit.most is not None:
+            room = min(room, max(limit.most - engine.held_of_keys([parked.key])[parked.key], 0))
+        return min(room, parked.stuck) if parked.stuck is not None and _is_in_line(limit) else room
 
     def look_at_rates(self, engine: Engine) -> int:
         """Put back jobs whose rate has changed, or was used by a clock that was ahead; return how many.

@@ -2,7 +2,9 @@
 
 import pytest
 
-from .bench import Bench
+from tests.fake_clock import at
+
+from .bench import Bench, failure
 from .test_limits import Limited, names
 
 
@@ -74,3 +76,66 @@ def test_a_key_that_a_task_without_an_order_has_too(limited: Limited) -> None:
     limited.publish("app.one", "b", key="k")
     limited.publish("app.ordered", "c", key="k")
     assert in_turn(limited, 0, 1, 6) == ["b", "c", "a"]
+
+
+def worked_off(limited: Limited, *moments: float) -> str:
+    """Claim at each moment until nothing is found, as a worker does after each settlement; return the names."""
+    found = []
+    for now in moments:
+        while jobs := limited.claim(now):
+            found += jobs
+            limited.done(*jobs.values())
+        limited.look()
+    return names(found)
+
+
+@pytest.mark.parametrize("later", ["", "stored first"])
+def test_a_line_that_waits_for_long_holds_up_no_job_without_an_order(limited: Limited, later: str) -> None:
+    """Jobs of the line that are parked, of whatever priority, take no place of those that have no order."""
+    limited.tasks["app.changed"] = {"concurrency": 1}
+    if later:
+        limited.publish("app.ordered", "o1", key="k", due=1000)
+        limited.publish("app.ordered", "o2", key="k", priority=5)
+        assert limited.claim() == {}
+    limited.publish("app.changed", "a", "b", "c", key="k")
+    if not later:
+        limited.tasks["app.changed"] = {"order_key": str}
+        limited.publish("app.changed", "o1", key="k", due=1000)
+        limited.publish("app.changed", "o2", key="k", priority=5)
+    assert worked_off(limited, 1, 2) == "a b c"
+    assert worked_off(limited, 1000) == "o1 o2"
+
+
+def test_a_line_behind_a_holder_without_an_order(limited: Limited) -> None:
+    """Its first job stays parked while that runs: nothing is written each second."""
+    limited.tasks["app.changed"] = {"concurrency": 1}
+    limited.publish("app.changed", "a", key="k")
+    [held] = limited.claim().values()
+    limited.tasks["app.changed"] = {"order_key": str}
+    limited.publish("app.changed", "o", key="k")
+    assert limited.claim(1) == {}
+    assert (limited.parked, limited.look()) == ({"o"}, 0)
+    limited.done(held)
+    assert names(limited.claim(2)) == "o"
+
+
+def test_a_dead_letter_comes_back_while_a_later_job_runs(limited: Limited) -> None:
+    """It stays parked until that has ended, whichever of both is the first of the line."""
+    limited.publish("app.ordered", "a", "b", key="k")
+    limited.end(failure(limited.claim()["a"], 1, None))
+    [letter], [held] = limited.bench.letters, limited.claim(2).values()
+    assert limited.engine.requeue([letter.pk.hex], at(3)) == {letter.pk.hex}
+    assert limited.claim(4) == {}
+    assert (limited.parked, limited.look()) == ({"a"}, 0)
+    limited.done(held)
+    assert names(limited.claim(5)) == "a"
+
+
+def test_a_line_whose_task_cannot_be_loaded(limited: Limited) -> None:
+    """A worker that serves others leaves it as it is, while its first job is not due."""
+    limited.publish("app.ordered", "first", key="k", due=1000)
+    limited.publish("app.ordered", "second", key="k")
+    assert limited.claim() == {}
+    del limited.tasks["app.ordered"]
+    limited.loading(tried=True)
+    assert (limited.look(), limited.look(), limited.parked) == (0, 0, {"second"})

@@ -125,7 +125,7 @@ VALUES: dict[str, Any] = {
     **{"lengthen": False, "until": 1, "next": [1, 1], "intervals": [1, 1], "interval": True, "moment": 1},
     **{"queue_name": None, "priority": None, "entry": "{}", "orphaned": "{}", "unique_key": "k", "since": 1},
     **{"copies": "{}", "history": "[]", "lease_until": 1, "runtimes": '{"": [0, 2], "q0": [1, 2]}', "done": "[]"},
-    **{"event": '{"name": "paid"}', "first_id": "f" * 32, "parent_id": None},
+    **{"event": '{"name": "paid"}', "first_id": "f" * 32, "parent_id": None, "ordered": False},
 }
 OF_EVENT = {**VALUES, "queue_name": "q0"}
 OF_LETTERS = {**VALUES, "ids": ["e" + "0" * 30 + "1", "e" + "0" * 30 + "2"]}
@@ -191,7 +191,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], set[str]]] = {
     "held of keys": (limits.HELD_OF_KEYS, VALUES, {KEY_HELD, HIDDEN}),
     "first of keys": (limits.FIRST_OF_KEYS, VALUES, {KEY_ORDER}),
     "park": (limits.PARK, VALUES, {KEY}),
-    "unpark": (limits.UNPARK, VALUES, {PARKED, KEY}),
+    "unpark": (limits.UNPARK, VALUES, {PARKED, KEY_ORDER, KEY}),
     "unpark rows": (limits.UNPARK_ROWS, VALUES, {KEY}),
     "parked": (limits.PARKED, VALUES, {PARKED, KEY_ORDER}),
     "rates": (limits.RATES, VALUES, {RATE}),

@@ -39,19 +39,20 @@ SELECT key, (
     SELECT count(*) FROM vtqueue_job AS job WHERE job.concurrency_key = key AND job.lease_until IS NOT NULL
 ) FROM unnest(%(keys)s::text[]) AS key"""
 
+# Of a key the first of the jobs in order.
+FIRST_IN_ORDER = """FROM vtqueue_job AS job
+    WHERE job.concurrency_key = mine.key AND job.ordered AND job.finished_at IS NULL
+    ORDER BY job.enqueued_at, job.id LIMIT 1"""
 FIRST_OF_KEYS = f"""
-SELECT key, (
-    SELECT {hexed("job.id")} FROM vtqueue_job AS job
-    WHERE job.concurrency_key = key AND job.ordered AND job.finished_at IS NULL
-    ORDER BY job.enqueued_at, job.id LIMIT 1
-) FROM unnest(%(keys)s::text[]) AS key"""
+SELECT mine.key, (SELECT {hexed("job.id")} {FIRST_IN_ORDER}) FROM unnest(%(keys)s::text[]) AS mine(key)"""
 
 PARK = f"""
 UPDATE vtqueue_job SET moved_from = coalesce(moved_from, due_at), due_at = {LAST_INSTANT}
 WHERE id = ANY(%(ids)s::uuid[])"""
 
-# The queues in which jobs of these keys are parked, each found by one seek; the first of each. ARRAY: see PRUNE_JOBS.
-NEXT_QUEUE = f"SELECT job.queue_name FROM vtqueue_job AS job WHERE {IS_PARKED}"
+# The queues in which jobs of these keys are parked, each found by one seek; the first of each: of those in order, or
+# the others. And the first in order of each key, if it is parked. ARRAY: see PRUNE_JOBS.
+NEXT_QUEUE = f"SELECT job.queue_name FROM vtqueue_job AS job WHERE {IS_PARKED} AND job.ordered = (SELECT %(ordered)s)"
 UNPARK = f"""
 WITH RECURSIVE line(key, most, name) AS (
     SELECT mine.key, mine.most, ({NEXT_QUEUE} AND job.concurrency_key = mine.key ORDER BY job.queue_name LIMIT 1)
@@ -65,9 +66,15 @@ UPDATE vtqueue_job SET due_at = moved_from, moved_from = NULL
 WHERE id = ANY(ARRAY(
     SELECT parked.id FROM line CROSS JOIN LATERAL (
         SELECT job.id FROM vtqueue_job AS job
-        WHERE {IS_PARKED} AND job.concurrency_key = line.key AND job.queue_name = line.name
+        WHERE {IS_PARKED} AND job.concurrency_key = line.key AND job.ordered = (SELECT %(ordered)s)
+          AND job.queue_name = line.name
         ORDER BY job.priority DESC, job.moved_from LIMIT line.most FOR UPDATE SKIP LOCKED
     ) AS parked
+    UNION ALL
+    SELECT first.id FROM unnest(%(keys)s::text[]) AS mine(key) CROSS JOIN LATERAL (
+        SELECT job.id FROM vtqueue_job AS job
+        WHERE job.id = (SELECT job.id {FIRST_IN_ORDER}) AND {hidden(IS_PARKED)} FOR UPDATE SKIP LOCKED
+    ) AS first
 ))"""
 
 # Who ends one of these has its row, and will want the lock of its key: it unparks the next one itself.
@@ -96,7 +103,7 @@ SELECT found.key, first.queue_name, first.task_path, CASE WHEN first.ordered THE
 FROM found CROSS JOIN LATERAL (
     SELECT job.queue_name, job.task_path, job.ordered FROM vtqueue_job AS job
     WHERE {IS_PARKED} AND job.concurrency_key = found.key
-    ORDER BY job.queue_name, job.priority DESC, job.moved_from LIMIT 1
+    ORDER BY job.ordered, job.queue_name, job.priority DESC, job.moved_from LIMIT 1
 ) AS first WHERE found.key IS NOT NULL LIMIT %(limit)s"""
 
 RATES = "SELECT key, next_at, interval_us FROM vtqueue_rate WHERE key = ANY(%(keys)s)"
@@ -168,10 +175,11 @@ class PostgreSQLLimits(PostgreSQLConnection):
     def park(self, handles: Sequence[Handle]) -> None:
         self._run(PARK, {"ids": list(handles)})
 
-    def unpark(self, keys: Mapping[str, int]) -> int:
+    def unpark(self, keys: Mapping[str, int], *, ordered: bool = False) -> int:
         with self.transaction():
             given = self._lock(OF_CONCURRENCY, keys)
-            return self._run(UNPARK, {**given, "limits": [keys[key] for key in given["keys"]]})
+            limits = [keys[key] for key in given["keys"]]
+            return self._run(UNPARK, {**given, "limits": limits, "ordered": ordered})
 
     def unpark_rows(self, handles: Sequence[Handle]) -> int:
         return self._run(UNPARK_ROWS, {"ids": list(handles)})

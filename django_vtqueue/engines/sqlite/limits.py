@@ -22,11 +22,13 @@ HELD_OF_KEYS = f"""
 SELECT json_group_object(key.value, (SELECT count(*) {OF_KEY}))
 FROM json_each(:asked, '$[1]') AS key WHERE EXISTS (SELECT 1 {OF_KEY})"""
 
-FIRST_OF_KEYS = """
-SELECT json_group_object(key.value, (
+# Of a key the first of the jobs in order.
+FIRST_IN_ORDER = """(
     SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_key_order
     WHERE job.concurrency_key = key.value AND job.ordered AND job.finished_at IS NULL ORDER BY job.rowid LIMIT 1
-)) FROM json_each(:asked, '$[2]') AS key"""
+)"""
+FIRST_OF_KEYS = f"""
+SELECT json_group_object(key.value, {FIRST_IN_ORDER}) FROM json_each(:asked, '$[2]') AS key"""
 
 PARK = f"""
 UPDATE vtqueue_job SET moved_from = coalesce(moved_from, due_at), due_at = {LAST_INSTANT}
@@ -39,8 +41,9 @@ SELECT key.value FROM json_each(:keys) AS key WHERE EXISTS (
     WHERE {IS_PARKED} AND job.concurrency_key = key.value
 )"""
 
-# Of these keys the first parked job of each queue that has some, found by one seek.
-NEXT_PARKED = f"SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_parked WHERE {IS_PARKED}"
+# Of these keys the first parked job of each queue that has some, found by one seek: of those in order, or the others.
+NEXT_PARKED = f"""SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_parked
+        WHERE {IS_PARKED} AND job.ordered = :ordered"""
 FIRST_PARKED = f"""
 WITH RECURSIVE first(key, name, handle) AS (
     SELECT own.concurrency_key, own.queue_name, own.rowid
@@ -57,23 +60,27 @@ WITH RECURSIVE first(key, name, handle) AS (
 )"""
 PARKED_IN = f"{FIRST_PARKED} SELECT json_group_array(json_array(first.key, first.name)) FROM first"
 
+# The pluses keep the planner off the indexes of what is moved, which it prefers after an ANALYZE of long ago.
+STILL_PARKED = f"""+finished_at IS NULL AND +lease_until IS NULL AND +moved_from IS NOT NULL
+  AND due_at = {LAST_INSTANT}"""
+# And the first in order of each key, if it is parked.
 UNPARK_ONE = f"""
 UPDATE vtqueue_job SET due_at = moved_from, moved_from = NULL
-WHERE rowid IN ({FIRST_PARKED} SELECT first.handle FROM first)"""
+WHERE rowid IN (
+    {FIRST_PARKED} SELECT first.handle FROM first UNION ALL SELECT {FIRST_IN_ORDER} FROM json_each(:keys) AS key
+) AND {STILL_PARKED}"""
 
 UNPARK = f"""
 UPDATE vtqueue_job SET due_at = moved_from, moved_from = NULL
 WHERE rowid IN (
     SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_parked
-    WHERE {IS_PARKED} AND job.concurrency_key = :key AND job.queue_name = :name
+    WHERE {IS_PARKED} AND job.concurrency_key = :key AND job.ordered = :ordered AND job.queue_name = :name
     ORDER BY job.priority DESC, job.moved_from LIMIT :limit
 )"""
 
-# The pluses keep the planner off the indexes of what is moved, which it prefers after an ANALYZE of long ago.
 UNPARK_ROWS = f"""
 UPDATE vtqueue_job SET due_at = moved_from, moved_from = NULL
-WHERE rowid IN (SELECT value FROM json_each(:rowids))
-  AND +finished_at IS NULL AND +lease_until IS NULL AND +moved_from IS NOT NULL AND due_at = {LAST_INSTANT}"""
+WHERE rowid IN (SELECT value FROM json_each(:rowids)) AND {STILL_PARKED}"""
 
 # The distinct keys, each found by one seek.
 NEXT_KEY = f"SELECT job.concurrency_key FROM vtqueue_job AS job INDEXED BY vtqueue_job_parked WHERE {IS_PARKED}"
@@ -92,7 +99,7 @@ SELECT json_group_array(json_array(found.key, first.queue_name, first.task_path,
 FROM found CROSS JOIN vtqueue_job AS first WHERE found.key IS NOT NULL AND first.rowid = (
     SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_parked
     WHERE {IS_PARKED} AND job.concurrency_key = found.key
-    ORDER BY job.queue_name, job.priority DESC, job.moved_from LIMIT 1
+    ORDER BY job.ordered, job.queue_name, job.priority DESC, job.moved_from LIMIT 1
 )"""
 
 RATES = """
@@ -149,13 +156,14 @@ class SQLiteLimits(SQLiteConnection):
     def park(self, handles: Sequence[Handle]) -> None:
         self._run(PARK, {"rowids": json.dumps(handles)})
 
-    def unpark(self, keys: Mapping[str, int]) -> int:
+    def unpark(self, keys: Mapping[str, int], *, ordered: bool = False) -> int:
         if not (parked := [key for (key,) in self._rows(WITH_PARKED, {"keys": json.dumps([*keys])})]):
             return 0
-        back = self._run(UNPARK_ONE, {"keys": json.dumps(parked)})
+        kind = {"ordered": int(ordered)}
+        back = self._run(UNPARK_ONE, {"keys": json.dumps(parked), **kind})
         more = [key for key, limit in keys.items() if limit > 1]
-        for key, name in self._list(PARKED_IN, {"keys": json.dumps(more)}) if more else ():
-            back += self._run(UNPARK, {"key": key, "name": name, "limit": keys[key] - 1})
+        for key, name in self._list(PARKED_IN, {"keys": json.dumps(more), **kind}) if more else ():
+            back += self._run(UNPARK, {"key": key, "name": name, "limit": keys[key] - 1, **kind})
         return back
 
     def unpark_rows(self, handles: Sequence[Handle]) -> int:
