@@ -6,7 +6,7 @@ BIN = .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: test faults demo demo-overflow demo-order demo-slots bench lint format types messages screenshots wheel matrix clean
-.PHONY: test-oldest test-newest environments
+.PHONY: test-postgresql test-oldest test-newest environments
 .SECONDARY:
 
 # Six files at a time on two cores, since most tests wait for processes; the slow ones begin (tests/conftest.py).
@@ -14,6 +14,10 @@ unexport PYTHONDONTWRITEBYTECODE
 SIDE_BY_SIDE = -n 6 --dist loadfile --no-loadscope-reorder --max-worker-restart=0
 test: .venv/.installed
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
+
+# What it does to real workers, on PostgreSQL; what is about SQLite itself is skipped, and says why.
+test-postgresql: .venv/.installed
+	VTQUEUE_TEST_ENGINE=postgresql $(BIN)/python -m pytest $(SIDE_BY_SIDE) -rs tests/processes tests/faults
 
 # What `make test` does in seconds to workers, disks and clocks, for as long as you like: `make faults MINUTES=15`.
 # Each mix lasts that long; the other tests take a larger number of jobs or examples instead.

@@ -26,6 +26,7 @@ from . import postgresql
 from .fake_clock import FakeClock
 
 ALIAS = "file"
+ENGINE = os.environ.get("VTQUEUE_TEST_ENGINE", "sqlite")  # or postgresql: of the tests that do not choose one
 FILLED = ("vtqueue", "project")  # apps whose tables tests fill
 SMALL = 1 << 18  # bytes of a table in PostgreSQL, with those of rows that are gone
 BROWSER = "tests/browser/"
@@ -221,8 +222,8 @@ def empty_tables(alias: str) -> None:
 
 @pytest.fixture
 def alias(request: pytest.FixtureRequest) -> str:
-    """Return the alias that a test uses; VTQUEUE_TEST_ENGINE: ``sqlite_file`` or ``postgresql_database``."""
-    return str(request.getfixturevalue(os.environ.get("VTQUEUE_TEST_ENGINE", "sqlite_file")))
+    """Return the alias of an empty database of ENGINE."""
+    return str(request.getfixturevalue({"sqlite": "sqlite_file", "postgresql": "postgresql_database"}[ENGINE]))
 
 
 @pytest.fixture

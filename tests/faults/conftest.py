@@ -8,6 +8,12 @@ from ..processes.conftest import database, doorbells, drain, server_database, st
 from .scale import MINUTES
 
 
+@pytest.fixture(params=["sqlite_file", "postgresql_database"], ids=["sqlite", "postgresql"])
+def alias(request: pytest.FixtureRequest) -> str:
+    """Return the alias of an empty database, once for each engine."""
+    return str(request.getfixturevalue(request.param))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let the tests of this folder take their time when they are told how much they have."""
     for item in items:

@@ -4,6 +4,10 @@ import os
 from typing import TypeVar
 
 import pytest
+from django.db import connections
+from hypothesis import settings
+
+from ..conftest import ENGINE
 
 T = TypeVar("T", int, float, list[str])
 
@@ -15,7 +19,12 @@ def scaled(bounded: T, long: T) -> T:
     return long if MINUTES else bounded
 
 
+def of_engine(alias: str, bounded: settings) -> settings:
+    """Return how many courses of events each run has: fewer on a server, where each statement takes longer."""
+    return settings(bounded, max_examples=bounded.max_examples // (1 if connections[alias].vendor == "sqlite" else 5))
+
+
 HELD = scaled(1.0, 60.0)  # seconds for which a lock is held or a disk is full
 
-# On a file, and at length on a server too: what a test does for so long is the same on both.
-each_engine = pytest.mark.parametrize("database", scaled(["sqlite"], ["sqlite", "postgresql"]), indirect=True)
+# On one of them, and at length on both: what a test does for so long is the same on both.
+each_engine = pytest.mark.parametrize("database", scaled([ENGINE], ["sqlite", "postgresql"]), indirect=True)

@@ -23,6 +23,7 @@ from .scale import HELD
 
 FULL = "the database cannot be written"
 Disk = LimitedDisk | SmallDisk
+pytestmark = pytest.mark.sqlite("the disk of its file; that of a server: test_server.py")
 
 
 @pytest.fixture

@@ -32,6 +32,7 @@ def maintenance_of(database: Database) -> Maintenance:
     return worker.turns.periodic.maintenance
 
 
+@pytest.mark.sqlite("no statement waits for its lock")
 def test_what_a_lock_prevents_is_done_in_the_next_turn(database: Database) -> None:
     """A lock that keeps a worker from pruning delays it by no second; and it goes on as long as there is more."""
     database.enqueue_many(tasks.add, [(1, 2)] * (PRUNED_AT_ONCE + 1))
@@ -68,7 +69,7 @@ def test_what_cannot_be_pruned_is_told_once(database: Database, caplog: pytest.L
     """A foreign trigger that forbids it, say: neither does it fail a worker's turns, nor fill its log."""
     database.enqueue(tasks.add, 1, 2)
     database.write(EXPIRED)
-    database.write("CREATE TRIGGER kept BEFORE DELETE ON vtqueue_job BEGIN SELECT RAISE(ABORT, 'kept for ever'); END")
+    database.refuse("kept", "DELETE ON vtqueue_job", "OLD.id IS NOT NULL", "kept for ever")
     maintenance = maintenance_of(database)
     with maintenance.engine.without_lock_waits():
         for _ in range(2):
@@ -79,6 +80,7 @@ def test_what_cannot_be_pruned_is_told_once(database: Database, caplog: pytest.L
     assert database.rows("SELECT 1 FROM vtqueue_job")
 
 
+@pytest.mark.sqlite("the log (WAL)")
 def test_the_log_is_copied_back_early_while_others_wait(database: Database) -> None:
     """Before the commit of another connection has to do it; where none waits, it is left alone for longer."""
     log = Path(f"{database.path}-wal")
@@ -94,6 +96,7 @@ def test_the_log_is_copied_back_early_while_others_wait(database: Database) -> N
         assert log.stat().st_size == 0
 
 
+@pytest.mark.sqlite("the log (WAL)")
 def test_a_long_log_is_copied_beside_the_turns(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """What takes long is no part of a turn: leases are renewed meanwhile."""
     log = Path(f"{database.path}-wal")

@@ -4,7 +4,6 @@ import time as wall
 from tempfile import TemporaryDirectory
 
 import pytest
-from django.db import connections
 from hypothesis import HealthCheck
 from hypothesis import settings as examples
 from hypothesis.stateful import run_state_machine_as_test
@@ -21,24 +20,13 @@ from ..patterns.conftest import BootClock
 from .holders import HoldersAgainstModel
 from .machine import QueueAgainstModel
 from .model import LETTERS_KEPT
-from .scale import MINUTES
+from .scale import MINUTES, of_engine
 
 STEADY = examples(max_examples=50, stateful_step_count=60, suppress_health_check=list(HealthCheck))
 FEWER = examples(STEADY, max_examples=10, stateful_step_count=25)
 AT_RANDOM = examples(
     STEADY, max_examples=150, stateful_step_count=200, derandomize=False, database=None, print_blob=True
 )
-
-
-@pytest.fixture(params=["sqlite_file", "postgresql_database"], ids=["sqlite", "postgresql"])
-def alias(request: pytest.FixtureRequest) -> str:
-    """Return the alias of an empty database, once for each engine."""
-    return str(request.getfixturevalue(request.param))
-
-
-def of_engine(alias: str, bounded: examples) -> examples:
-    """Return how many courses of events each run has: fewer on a server, where each statement takes longer."""
-    return examples(bounded, max_examples=bounded.max_examples // (1 if connections[alias].vendor == "sqlite" else 5))
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ class Payload(str):
     """A string that can be watched."""
 
 
+@pytest.mark.sqlite("no statement waits for its lock")
 def test_a_turn_that_failed_leaves_nothing_in_memory(database: Database) -> None:
     """What a turn had in hand is free when its error was noted, without waiting for Python to look for cycles."""
     engine = new_engine(ALIAS, traced=False)
@@ -47,6 +48,7 @@ def test_a_turn_that_failed_leaves_nothing_in_memory(database: Database) -> None
         gc.enable()
 
 
+@pytest.mark.sqlite("the interpreter is switched less often while its lock is held")
 def test_a_broken_transaction_leaves_the_interpreter_as_it_was(database: Database) -> None:
     """How long a thread may keep the interpreter is put back also when the connection is gone at the end."""
     engine = new_engine(ALIAS, traced=False)
@@ -58,6 +60,7 @@ def test_a_broken_transaction_leaves_the_interpreter_as_it_was(database: Databas
         engine.disconnect()
 
 
+@pytest.mark.sqlite("another file in its place")
 def test_a_database_to_which_others_write_is_opened_when_it_took_the_place_of_ours(
     database: Database, tmp_path: Path
 ) -> None:

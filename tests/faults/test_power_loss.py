@@ -16,7 +16,10 @@ from ..waiting import wait_until
 from .scale import scaled
 from .writes import Disk, Event, compile_shim, events, everything, nothing, some
 
-pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="a C compiler is needed to see the syncs")
+pytestmark = [
+    pytest.mark.skipif(shutil.which("cc") is None, reason="a C compiler is needed to see the syncs"),
+    pytest.mark.sqlite("what its file keeps; a server is killed in test_server.py"),
+]
 
 PUBLISHED = scaled(100, 2_000)  # by each of two publishers
 CRASHES = scaled(45, 1_500)

@@ -24,6 +24,7 @@ from .exchange import back_up, delete, delete_and_copy, move_over, restore_in_pl
 REPLACED = "the database was replaced; this worker goes on with the new one"
 GONE = "the database cannot be reached (its file was exchanged or deleted, or is out of reach"
 DAMAGED = "the database is damaged"
+pytestmark = pytest.mark.sqlite("its file is exchanged; sessions that end: test_server.py")
 
 
 @pytest.fixture

@@ -142,6 +142,7 @@ class Days:
             begin = until + 1
 
 
+@pytest.mark.sqlite("its ticks are by the clock of the machine, which is stepped")
 @needs_compiler
 @pytest.mark.timeout(3600)
 def test_each_tick_is_run_once(database: Database, start_worker: Start, tmp_path: Path) -> None:

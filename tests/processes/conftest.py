@@ -12,7 +12,7 @@ import pytest
 from django.db import connections
 from pytest_django import DjangoDbBlocker
 
-from ..conftest import empty_tables, reached
+from ..conftest import ENGINE, empty_tables, reached
 from ..postgresql import Server
 from .database import Database
 from .held import begin
@@ -41,6 +41,7 @@ sys.argv[0] = {manage!r}
 from django.core.management import execute_from_command_line
 execute_from_command_line(sys.argv)
 """
+both_engines = pytest.mark.parametrize("database", ["sqlite", "postgresql"], indirect=True)
 # A worker that is woken by its bell, or by a time that it knows, or in an hour.
 NEVER_LOOKS = {"worker.periodic.LOOK": 3600, "worker.periodic.RARE_LOOK": 3600}
 
@@ -75,11 +76,13 @@ def doorbells() -> Iterator[str]:
 
 @pytest.fixture
 def database(request: pytest.FixtureRequest, doorbells: str) -> Database:
-    """Return a fresh database file that this process and the workers of the test share.
+    """Return a fresh database that this process and the workers of the test share: of ENGINE, or what a test asks for.
 
-    Where a test says ``parametrize("database", ["sqlite", "postgresql"], indirect=True)`` it runs on a server too.
+    ``both_engines`` has a test run on both.
     """
-    if getattr(request, "param", "sqlite") == "postgresql":
+    if getattr(request, "param", ENGINE) == "postgresql":
+        if about_files := request.node.get_closest_marker("sqlite"):
+            pytest.skip(f"about SQLite: {about_files.args[0]}")
         on_a_server: Database = request.getfixturevalue("server_database")
         return on_a_server
     sqlite_file = request.getfixturevalue("sqlite_file")

@@ -21,7 +21,9 @@ from django_vtqueue.tasks.compat import Task
 
 from ..conftest import ALIAS
 from ..waiting import shared, wait_until
+from .running import Running
 
+LOCKED = "the database is locked by another connection; waiting. Nothing is lost."
 UNFINISHED = """
 SELECT count(*) FROM vtqueue_job
 WHERE finished_at IS NULL AND queue_name NOT LIKE 'lease:%' AND queue_name NOT LIKE 'slots:%'"""
@@ -99,6 +101,10 @@ class Database:
         """
         self.write(f"CREATE TRIGGER {name} AFTER {event} WHEN {condition} BEGIN {statement}; END")
 
+    def refuse(self, name: str, event: str, condition: str, words: str) -> None:
+        """Have the database itself refuse each event with a row, with an error of these words."""
+        self.on(name, event, condition, f"SELECT RAISE(ABORT, '{words}')")
+
     def job(self, job_id: str) -> sqlite3.Row:
         """Return a job's row; fail if it is not (or no longer) in the queue."""
         [row] = self.rows("SELECT * FROM vtqueue_job WHERE id = ?", job_id)
@@ -154,3 +160,8 @@ class Database:
             connection.execute("BEGIN IMMEDIATE")
             yield
             connection.execute("ROLLBACK")
+
+    def wait_until_blocked(self, *workers: Running) -> None:
+        """Wait until that lock keeps these workers waiting, for so long that they would say so."""
+        for worker in workers:
+            worker.wait_for(LOCKED)

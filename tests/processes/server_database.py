@@ -12,7 +12,13 @@ import psycopg
 from psycopg.adapt import Buffer, Loader
 
 from ..postgresql import USER, Server
+from ..waiting import wait_until
 from .database import Database
+from .running import Running
+
+BLOCKED = """
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND wait_event_type = 'Lock' AND clock_timestamp() > query_start + interval '1 s'"""
 
 
 class HexLoader(Loader):
@@ -27,6 +33,9 @@ class Row(dict[Any, Any]):
 
     def __getitem__(self, key: Any) -> Any:
         return [*self.values()][key] if isinstance(key, int) else super().__getitem__(key)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.values())
 
 
 def row_factory(cursor: "psycopg.Cursor[Any]") -> Any:
@@ -90,7 +99,7 @@ class ServerDatabase(Database):
     @property
     def variables(self) -> dict[str, str]:
         """See Database."""
-        return {"VTQUEUE_TEST_CONNECTION": json.dumps(self.server.settings(self.name))}
+        return {"VTQUEUE_TEST_SERVER": json.dumps(self.server.settings(self.name))}
 
     def rows(self, sql: str, *values: Any) -> list[Any]:
         """See Database."""
@@ -108,12 +117,20 @@ class ServerDatabase(Database):
             f"CREATE {kind} {name} AFTER {event} {when} FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION {name}()"
         )
 
+    def refuse(self, name: str, event: str, condition: str, words: str) -> None:
+        """See Database."""
+        self.on(name, event, condition, f"RAISE EXCEPTION '{words}'")
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep all others from writing to jobs, as an ALTER TABLE or a foreign program would."""
         with self._connected() as connection, connection.transaction():
             connection.execute("LOCK TABLE vtqueue_job IN EXCLUSIVE MODE")
             yield
+
+    def wait_until_blocked(self, *workers: Running) -> None:
+        """See Database; here they say nothing."""
+        wait_until(lambda: self.rows(BLOCKED)[0][0] >= len(workers))
 
     def _connected(self, name: str = "") -> "psycopg.Connection[Row]":
         connection = psycopg.connect(

@@ -10,11 +10,14 @@ from tests.settings import INSTALLED_APPS as EVERY_APP
 PAGES = ("django.contrib.admin", "django.contrib.messages", "django.contrib.sessions")
 
 DEBUG = env.bool("VTQUEUE_TEST_DEBUG", default=False)
-DATABASES["default"].update(env.json("VTQUEUE_TEST_CONNECTION", default={}))
-if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
-    DATABASES["default"]["OPTIONS"]["timeout"] = env.float("VTQUEUE_TEST_TIMEOUT", default=20)
+FILE = {**DATABASES["default"]}
+for given in ("VTQUEUE_TEST_SERVER", "VTQUEUE_TEST_CONNECTION"):
+    DATABASES["default"].update(env.json(given, default={}))
+for database in (FILE, DATABASES["default"]):
+    if database["ENGINE"].endswith("sqlite3"):
+        database["OPTIONS"]["timeout"] = env.float("VTQUEUE_TEST_TIMEOUT", default=20)
 if other := env.json("VTQUEUE_TEST_OTHER", default={}):
-    DATABASES["other"] = {**DATABASES["default"], **other}
+    DATABASES["other"] = {**FILE, **other}
 INSTALLED_APPS = [*(app for app in EVERY_APP if app not in PAGES), *env.list("VTQUEUE_TEST_APPS", default=[])]
 LOGGING = env.json("VTQUEUE_TEST_LOGGING", default={})
 TASKS["default"]["QUEUES"] = env.list("VTQUEUE_TEST_QUEUES", default=[])

@@ -28,6 +28,7 @@ from .running import PATIENCE, Running, children
 MOVE = "INSERT INTO vtqueue_origin VALUES (1, ?, ?, ?, 1780000000000000)"
 ELSEWHERE = ("web1:0", "/srv/shop/db.sqlite3", "1:1")
 DEBUG = {"VTQUEUE_TEST_DEBUG": "1"}
+pytestmark = pytest.mark.sqlite("its file tells a copy from the original")
 
 
 @pytest.fixture

@@ -12,11 +12,12 @@ from tests.project import tasks
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
-from .conftest import Start
+from .conftest import Start, both_engines
 from .database import Database
 from .running import PATIENCE
 
 
+@both_engines
 @pytest.mark.parametrize("arguments", [("--threads", "2"), ("--processes", "2")], ids=["threads", "children"])
 def test_a_hard_time_limit_reaches_async_code(
     database: Database, start_worker: Start, arguments: tuple[str, ...]
@@ -62,6 +63,7 @@ def test_a_transaction_left_open_is_rolled_back(
     assert "Traceback" not in worker.log
 
 
+@pytest.mark.sqlite("a thread keeps its connection though CONN_MAX_AGE is 0")
 @pytest.mark.parametrize(("max_age", "seen"), [(0, [0, 1, 2]), (None, [0, 1, 2]), (1e-6, [0, 0, 0])])
 def test_connections_are_kept_between_jobs(
     database: Database, start_worker: Start, max_age: float | None, seen: list[int]
@@ -73,6 +75,7 @@ def test_connections_are_kept_between_jobs(
     assert [database.result(job_id) for job_id in jobs] == seen
 
 
+@pytest.mark.sqlite("the log (WAL)")
 def test_the_database_can_be_locked_exclusively_by_others_when_a_worker_is_idle(
     database: Database, start_worker: Start
 ) -> None:

@@ -17,10 +17,9 @@ PUBLISHERS = 4
 REFUSALS, MANY = 100, 1_000_000  # of each of them
 # How many jobs wait after each insert, as the database itself sees it.
 DEPTHS = "CREATE TABLE depths (depth INTEGER)"
-COUNTED = """
-CREATE TRIGGER counted AFTER INSERT ON vtqueue_job BEGIN INSERT INTO depths
-SELECT count(*) FROM vtqueue_job WHERE queue_name = NEW.queue_name AND finished_at IS NULL AND lease_until IS NULL; END
-"""
+COUNT = """
+INSERT INTO depths SELECT count(*) FROM vtqueue_job
+WHERE queue_name = NEW.queue_name AND finished_at IS NULL AND lease_until IS NULL"""
 
 
 @pytest.fixture
@@ -30,7 +29,7 @@ def limit(database: Database) -> Callable[..., None]:
     def limit(**options: object) -> None:
         database.options |= {"queue_options": {"default": options}}
         database.write(DEPTHS)
-        database.write(COUNTED)
+        database.on("counted", "INSERT ON vtqueue_job", "NEW.finished_at IS NULL", COUNT, at_commit=True)
 
     return limit
 

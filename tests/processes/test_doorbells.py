@@ -44,7 +44,9 @@ time.sleep(600)
 def no_descriptors() -> Iterator[None]:
     """Let this process open no more files or sockets; those that are open stay."""
     usual = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (0, usual[1]))
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (1, usual[1])
+    )  # with 0 there is no poll() either, by which psycopg waits
     try:
         yield
     finally:

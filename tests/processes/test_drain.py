@@ -205,6 +205,7 @@ assert failed and first.status == "SUCCESSFUL", first
 """
 
 
+@pytest.mark.sqlite("an engine whose look fails while the file is locked")
 def test_a_drain_leaves_nothing_that_it_holds_unknowingly(database: Database, start: Start) -> None:
     """The database is locked when the jobs of a committed claim are read: the drain releases them, and runs them."""
     process = start("-c", SCRIPT + READ_FAILS_ONCE)

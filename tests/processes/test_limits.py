@@ -122,7 +122,7 @@ def test_weights(database: Database, start_worker: Start, how: list[str]) -> Non
     worker = start_worker("--queues", "emails:3,default:1", *how)
     assert "queues default:1,emails:3;" in worker.log
     wait_until(lambda: not database.unfinished())
-    rows = database.rows("SELECT queue_name FROM vtqueue_job ORDER BY started_at, rowid LIMIT 240")
+    rows = database.rows("SELECT queue_name FROM vtqueue_job ORDER BY started_at, id LIMIT 240")
     emails = sum(row["queue_name"] == "emails" for row in rows)
     assert 160 <= emails <= 200, emails
     workers = database.rows("SELECT queues FROM vtqueue_workerprocess")

@@ -25,6 +25,8 @@ from pytest_django import DjangoDbBlocker
 
 from django_vtqueue import Lease
 from django_vtqueue.backend import VTQueueBackend
+from django_vtqueue.core import clock
+from django_vtqueue.core.clock import SECOND
 from django_vtqueue.models import DeadLetter, Job
 
 from ..conftest import ALIAS, empty_tables, reached
@@ -184,8 +186,8 @@ def test_wait(sides: Sides, database: Database, other: dict[str, Any], tmp_path:
     held = database.enqueue(note, str(path), "held")
     database.write(
         "UPDATE vtqueue_job SET state = 'RUNNING', worker_id = 'gone:1:ab', claims = 1, attempts = 1,"
-        " lease_us = 3000000, lease_until = (CAST(strftime('%s') AS INTEGER) + 2) * 1000000 WHERE id = ?",
-        held,
+        " lease_us = 3000000, lease_until = ? WHERE id = ?",
+        *(clock.now() + 2 * SECOND, held),
     )
     move = sides.move("default", OTHER, "--wait")
     assert move.wait() == 0, move.log
@@ -209,7 +211,9 @@ def test_a_leader_that_was_killed(sides: Sides, database: Database, other: dict[
 def test_interrupted(sides: Sides, database: Database, other: dict[str, Any]) -> None:
     """Ctrl-C ends a move with one sentence, and no traceback; the same command goes on."""
     database.enqueue(note, "-", "held")
-    database.write("UPDATE vtqueue_job SET state = 'RUNNING', worker_id = 'a', claims = 1, lease_until = 1 << 60")
+    database.write(
+        "UPDATE vtqueue_job SET state = 'RUNNING', worker_id = 'a', claims = 1, lease_until = 1000000000000000000"
+    )
     waits = database.enqueue(note.using(run_after=timezone.now() + timedelta(days=1)), "-", "waits")
     move = sides.move("default", OTHER, "--wait")
     wait_until(lambda: waiting(OTHER) == [waits])

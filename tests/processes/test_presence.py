@@ -84,6 +84,6 @@ def test_a_killed_worker_is_remembered(database: Database, start_worker: Start, 
     [row] = database.rows(found)
     assert (row["pid"], row["went_on"], row["buried"], row["left"]) == (killed.pid, 1, 0, str(UUID(job_id)))
     assert [each["pid"] for each in database.workers()] != [killed.pid]
-    database.write("UPDATE vtqueue_workerprocess SET died_at = died_at - 3601 * 1000000 WHERE died_at IS NOT NULL")
+    database.write("UPDATE vtqueue_workerprocess SET died_at = died_at - 3601000000 WHERE died_at IS NOT NULL")
     start_worker()  # its first heartbeat is sooner than the next one of the other
     wait_until(lambda: not database.rows(found))

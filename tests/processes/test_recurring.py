@@ -56,7 +56,7 @@ def test_a_schedule_made_elsewhere_is_noticed(database: Database, start_worker: 
     database.write(
         "INSERT INTO vtqueue_schedule (name, task_path, expression, time_zone, payload, missed, overlap, jitter_us,"
         " queue_name, declared, next_at, paused_by, recent) VALUES ('made', 'tests.ticking.tasks.tick', 'every 60', '',"
-        """ '{"args": ["made"], "kwargs": {}}', 'one', 1, 0, '', 0, ?, '', '[]')""",
+        """ '{"args": ["made"], "kwargs": {}}', 'one', TRUE, 0, '', FALSE, ?, '', '[]')""",
         (int(time.time()) + 1) * SECOND,
     )
     wait_until(lambda: ticks(database, "made"))

@@ -99,7 +99,7 @@ def test_an_idle_worker_writes_none(database: Database, start_worker: Start) -> 
 def test_jobs_go_on_without_their_statistics(database: Database, start_worker: Start) -> None:
     """What keeps the statistics from being written is said once, and keeps no job from running."""
     database.write("DROP TABLE vtqueue_throughput")
-    database.write("CREATE TABLE vtqueue_throughput (id)")
+    database.write("CREATE TABLE vtqueue_throughput (id INTEGER)")
     worker = start_worker()
     ids = database.enqueue_many(tasks.add, [(1, 2)] * 100)
     database.wait_for(*ids)
@@ -119,6 +119,7 @@ def outcome(queue_name: str = "q", seconds: float = 0.001) -> Outcome:
     return Outcome(job, succeeded(job, "1", now, None), None, None, seconds)
 
 
+@pytest.mark.sqlite("its lock is that of all tables")
 def test_a_lock_delays_the_statistics_and_nothing_else(database: Database) -> None:
     """While the database is locked a turn does not wait for them; they are tried again soon, and nothing is lost."""
     engine = new_engine(ALIAS, traced=False)

@@ -17,7 +17,7 @@ from django_vtqueue.core import clock
 from tests.project import forks, tasks
 
 from ..waiting import wait_until
-from .conftest import MANAGE, PATCHED, ROOT, Start, environment
+from .conftest import MANAGE, PATCHED, ROOT, Start, both_engines, environment
 from .database import Database
 from .held import begin, executions
 from .running import PATIENCE, Running, python
@@ -72,7 +72,7 @@ def test_a_second_signal_gives_the_job_back_at_once(
     assert len(executions(tmp_path)) == 2
 
 
-@pytest.mark.parametrize("database", ["sqlite", "postgresql"], indirect=True)
+@both_engines
 def test_a_worker_that_has_given_its_jobs_back_is_not_there_any_more(
     database: Database, held: tuple[Running, str]
 ) -> None:

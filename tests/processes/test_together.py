@@ -1,4 +1,4 @@
-"""Many processes on one database file."""
+"""Many processes on one database."""
 
 import re
 import sqlite3
@@ -6,6 +6,8 @@ from collections import Counter
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
+
+import pytest
 
 from tests.project import tasks
 
@@ -20,7 +22,7 @@ WAITED = "the database is locked by another connection; waiting. Nothing is lost
 def test_four_workers_and_two_publishers_run_every_job_once(
     database: Database, start: Start, start_worker: Start, tmp_path: Path
 ) -> None:
-    """Four workers and two publishers at work on one SQLite file: each job runs, none twice, and no lock is an error.
+    """Four workers and two publishers at work on one database: each job runs, none twice, and no lock is an error.
 
     The workers' heartbeats go on meanwhile. What one claimed ahead and gave back has more claims than attempts.
     """
@@ -45,6 +47,7 @@ def test_four_workers_and_two_publishers_run_every_job_once(
     assert len(list(done.iterdir())) == 4, "a worker got nothing to do"
 
 
+@pytest.mark.sqlite("the log (WAL)")
 def test_the_log_of_the_database_is_kept_short(database: Database, start_worker: Start) -> None:
     """Where no other process does it, a worker copies the write-ahead log back and has it begin anew."""
     log = Path(f"{database.path}-wal")
@@ -57,6 +60,7 @@ def test_the_log_of_the_database_is_kept_short(database: Database, start_worker:
         wait_until(lambda: log.stat().st_size < 4_000_000)
 
 
+@pytest.mark.sqlite("the log (WAL)")
 def test_the_log_is_kept_short_while_jobs_are_run(database: Database, start_worker: Start) -> None:
     """What the worker itself writes is copied back between its turns; it need not come to rest for that."""
     log, sizes = Path(f"{database.path}-wal"), [0]
@@ -69,6 +73,7 @@ def test_the_log_is_kept_short_while_jobs_are_run(database: Database, start_work
     assert any(after < before for before, after in pairwise(sizes))
 
 
+@pytest.mark.sqlite("the log (WAL)")
 def test_a_log_that_cannot_be_kept_short_is_told_once(database: Database, start_worker: Start) -> None:
     """While a reader keeps the log from beginning anew, the worker says what is wrong; when it ends, the log is cut."""
     log = Path(f"{database.path}-wal")

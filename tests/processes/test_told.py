@@ -24,9 +24,7 @@ def told(worker: Running, state: str) -> int:
 
 def test_a_success_that_could_not_be_stored_is_not_told(database: Database, start_worker: Start) -> None:
     """A job whose result its row refuses has failed, to be tried again: nobody hears that it has succeeded."""
-    database.write(
-        "CREATE TRIGGER refuse BEFORE UPDATE ON vtqueue_job WHEN new.result = '13' BEGIN SELECT RAISE(ABORT, 'no'); END"
-    )
+    database.refuse("refused", "UPDATE ON vtqueue_job", "NEW.result = '13'", "no")
     refused, *stored = database.enqueue_many(tasks.add, [(6, 7), (1, 1), (2, 2)])
     worker = start_worker("--processes", "2", **LOGGED)
     wait_until(lambda: told(worker, "SUCCESSFUL") == 2 and database.job(refused)["attempts"] == 1, PATIENCE)

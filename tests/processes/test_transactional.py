@@ -31,6 +31,7 @@ def effects(database: Database, name: str = "x") -> int:
     return int(database.rows("SELECT count(*) FROM project_effect WHERE name = ?", name)[0][0])
 
 
+@pytest.mark.sqlite("one transaction at a time writes; on a server a task locks the rows that it reads to write")
 def test_one_runs_at_a_time(database: Database, drain: Start) -> None:
     """Two never run at the same time, so none overwrites what another has read; each one counts once."""
     database.write("INSERT INTO project_effect (name, value) VALUES ('x', 0)")
@@ -170,6 +171,7 @@ def test_the_write_lock_is_free_when_the_time_is_up(database: Database, start_wo
     job_id = database.enqueue(transactional.hang_and_write, "x", str(pipe))
     start_worker()
     writer = wait_until(lambda: writer_of(pipe))
+    database.write("CREATE INDEX later ON project_effect (name)")  # it waits for the end of what has written there
     database.wait_for(database.enqueue(tasks.add, 1, 2))
     assert database.job(job_id)["state"] == "RUNNING"
     writer.close()
@@ -260,6 +262,7 @@ def test_who_leaves_the_transaction_writes_nothing(database: Database, drain: St
     assert database.succeeded(after)
 
 
+@pytest.mark.sqlite("psycopg waits for ever where parameters of executemany come from the same connection")
 def test_a_statement_inside_a_statement(database: Database, drain: Start) -> None:
     """The parameters of one statement may come from another."""
     job_id = database.enqueue(transactional.write_while_reading, "x")
@@ -282,6 +285,7 @@ def test_what_fails_after_the_commit_changes_nothing(database: Database, drain: 
     assert "ConnectionError: refused" in worker.log
 
 
+@pytest.mark.sqlite("the timeout of a connection for a lock")
 def test_a_database_that_is_locked_costs_no_attempt(database: Database, start_worker: Start) -> None:
     """A task that cannot begin within the connection's timeout is given back uncounted, and runs afterwards."""
     start_worker("--threads", "2", VTQUEUE_TEST_TIMEOUT="0.1")  # which does not know yet that the task is transactional

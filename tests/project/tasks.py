@@ -264,7 +264,7 @@ def leave_atomic_open(name: str) -> None:
 def leave_begin_open(name: str) -> None:
     """Take the write lock behind Django's back, write, and forget it."""
     with connection.cursor() as cursor:
-        cursor.execute("BEGIN IMMEDIATE")
+        cursor.execute("BEGIN IMMEDIATE" if connection.vendor == "sqlite" else "BEGIN")
     Effect.objects.create(name=name)
 
 
