@@ -88,6 +88,16 @@ def end_within(seconds: float) -> None:
     faulthandler.dump_traceback_later(seconds, exit=True, file=nowhere())
 
 
+def fill_streams() -> None:
+    """Have standard streams that are closed go nowhere: else a session of the server takes the place of one of them.
+
+    A task that writes to standard error would then write into that session. SQLite does so for its own files.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+
+
 @cache
 def nowhere() -> int:
     """Return a descriptor to which anything may be written; asked for early: later there may be no free one."""

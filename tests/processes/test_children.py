@@ -11,7 +11,7 @@ from tests.project import durable, tasks
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
-from .conftest import MANAGE, ROOT, Start, environment
+from .conftest import MANAGE, ROOT, Start, both_engines, environment
 from .database import Database
 from .held import begin, executions
 from .running import Running, is_ours, python
@@ -139,6 +139,7 @@ def test_children_are_started_as_their_supervisor(database: Database, start: Sta
     assert (database.result(job_id), database.history(job_id)) == ("go", [])
 
 
+@both_engines
 def test_streams_that_are_closed_stay_away_from_files(database: Database, tmp_path: Path) -> None:
     """A worker without standard streams gives its children empty ones: what a task prints goes into no file."""
     closing = ["sh", "-c", 'exec "$@" <&- 2>&-', "sh"]

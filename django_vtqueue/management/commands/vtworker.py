@@ -34,7 +34,7 @@ from ...worker.log import WorkerLog, log_lines, without_unread_records
 from ...worker.loop import Worker
 from ...worker.options import WorkerOptions, limits_of, scopes_of, served
 from ...worker.outage import Outage
-from ...worker.process import READY, StopSignals, exit_at_once, notify_systemd
+from ...worker.process import READY, StopSignals, exit_at_once, fill_streams, notify_systemd
 from ...worker.progress_bar import drain_bar, in_scope
 from ...worker.reload import run_with_reload, stop_with_parent
 from ...worker.supervisor import Supervisor
@@ -89,6 +89,8 @@ class Command(BaseCommand):
 
     def handle(self, **options: Any) -> None:
         owns_process = bool(getattr(self, "_called_from_command_line", False))
+        if owns_process:
+            fill_streams()
         backend = backend_of(options["backend"])
         worker_options = worker_options_of(options, backend, owns_process)
         log = WorkerLog(verbosity=options["verbosity"], option=option_of(backend), now=backend.now)
