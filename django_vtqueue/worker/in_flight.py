@@ -64,6 +64,13 @@ class InFlight:
         if flight := self._flights.get(key):
             flight.ends_at = time.monotonic() + seconds
 
+    def stop_clock(self, key: ClaimKey) -> float:
+        """Have the time of a job not be up any more; return when it would have been. Any thread may do so."""
+        if not (flight := self._flights.get(key)):
+            return NEVER
+        ends_at, flight.ends_at = flight.ends_at, NEVER
+        return ends_at
+
     def finish(self, key: ClaimKey) -> None:
         """Note that the code of a job has ended: it cannot be over its time any more, however late it is settled."""
         if flight := self._flights.get(key):
@@ -94,8 +101,8 @@ class InFlight:
             flight.job.worker_stops = True
 
     def next_end(self) -> float:
-        """Return when the next job's time is up (monotonic)."""
-        return min((flight.ends_at for flight in self._flights.values()), default=NEVER)
+        """Return when the next job's time is up (monotonic); in any thread."""
+        return min((flight.ends_at for flight in [*self._flights.values()]), default=NEVER)
 
     def over_time(self) -> list[HeldJob]:
         """Return the jobs whose time is up, each of them once."""

@@ -66,10 +66,10 @@ class Worker:
         self.mailbox: SignalSafeQueue[Message] = SignalSafeQueue()
         self.bell = Doorbell(backend.database, folder_of(backend.settings.doorbells), self.id)
         self.heartbeat = Heartbeat(self.engine, backend, self.id, served(self.scopes), options.threads, self.bell.path)
-        self.pool = Pool(options.threads, backend, log, self.mailbox.put, self.start_clock)
+        self.pool = Pool(options.threads, backend, log, self.take_outcome, self.start_clock)
         self.work = Work(self.engine, backend, self.id, self.pool, options, log, self.scopes, self.state)
         self.turns = Turns(self.work, self.heartbeat, self.scopes)
-        self.renewals = RenewalThread(backend.database, self.work.leases)
+        self.renewals = RenewalThread(backend.database, self.work.leases, self.work.tell_end)
         self.shutdown = Shutdown(self.turns, options)
         self.left_running = False  # afterwards: whether code of released jobs may still run
         self._obeyed = WORK  # what it was asked to do last
@@ -89,6 +89,7 @@ class Worker:
                 self.read_mail(0)  # it may have been told to stop while it began
                 while not self.shutdown.done():
                     if not self.turns.outage.waiting():
+                        self.work.tell_supervisor()  # of what has finished: a lock may keep the turn for long
                         self.turns.try_turn()
                         self.obey()
                     self.rest()
@@ -123,6 +124,11 @@ class Worker:
         """
         self.work.start_clock(notice.key, runs=not isinstance(notice, TransactionWaits))
         self.mailbox.put(notice)
+
+    def take_outcome(self, outcome: Outcome) -> None:
+        """Take what came of a job from its thread: it cannot be over its time any more, whatever the loop waits for."""
+        self.work.stop_clock(outcome.job.key)
+        self.mailbox.put(outcome)
 
     def rung(self, workers: bool) -> None:
         """Wake the loop, from the thread of the bell or listener; rings that come before the next turn are one."""

@@ -6,6 +6,7 @@ wait for it. Its other jobs have nothing to do with that.
 
 import logging
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
 from threading import Event, Thread
@@ -72,10 +73,13 @@ class Renewals:
 
 
 class RenewalThread:
-    """A thread that renews the leases of a worker whose loop is late; it is connected only then."""
+    """A thread that renews the leases of a worker whose loop is late; it is connected only then.
 
-    def __init__(self, alias: str, leases: Leases) -> None:
-        self.alias, self.leases = alias, leases
+    ``tell_end``: tells the supervisor when the time of the next job is up, which a loop that waits for a lock does not.
+    """
+
+    def __init__(self, alias: str, leases: Leases, tell_end: Callable[[], None]) -> None:
+        self.alias, self.leases, self.tell_end = alias, leases, tell_end
         self._renewals = Renewals(alias)
         self._stopped = Event()
         self._renewed_at = self._not_before = 0.0  # monotonic
@@ -94,6 +98,7 @@ class RenewalThread:
         engine = new_engine(self.alias, traced=False)
         with engine.without_lock_waits(pooled=False):
             while not self._stopped.wait(LOOK):
+                self.tell_end()
                 if not self.late():
                     self._failures = 0
                     engine.disconnect()

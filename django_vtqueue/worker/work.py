@@ -36,6 +36,7 @@ from .transactional_line import TransactionalLine
 logger = logging.getLogger("django_vtqueue")
 
 NOT_STORED = Failure("django_vtqueue.exceptions.OutcomeNotStored", "The outcome could not be stored.", "", "not stored")
+TOLD_LATER = 1.0  # seconds: the thread that looks after leases looks five times as often
 AT_ONCE = 400  # jobs that one transaction settles, or claims ahead, at the most: other writers wait for its end
 
 
@@ -159,12 +160,16 @@ class Work:
 
     def tell_supervisor(self) -> None:
         """Tell the supervisor what this worker holds and has done, and until when it needs no help."""
+        self.tell_end()
         state = self.state
-        with self._clock_lock:  # a thread may set the limit of its job meanwhile
-            state.ends_at = self.in_flight.next_end()
         state.renew_by = self.leases.renew_by
         state.held, state.started, state.ended = len(self.in_flight), self.jobs_started, self.log.ended
         state.longest_hold, state.importing = self.engine.longest_hold, self.limits.imports.lately()
+
+    def tell_end(self) -> None:
+        """Tell the supervisor when the time of the next job is up; from any thread."""
+        with self._clock_lock:  # a thread may set the limit of its job meanwhile
+            self.state.ends_at = self.in_flight.next_end()
 
     def note_transaction_waits(self, key: ClaimKey) -> None:
         """Note that a job is transactional."""
@@ -183,6 +188,14 @@ class Work:
             with self._clock_lock:
                 self.in_flight.start_clock(key, seconds)
                 self.state.ends_at = min(self.state.ends_at, time.monotonic() + seconds)
+
+    def stop_clock(self, key: ClaimKey) -> None:
+        """Have the time of a job that has ended not be up; from its thread, for the loop may wait for a lock.
+
+        What has much time left is told to the supervisor later, by the loop or by the thread that looks after leases.
+        """
+        if self.in_flight.stop_clock(key) < time.monotonic() + TOLD_LATER:
+            self.tell_end()
 
     # Out
 

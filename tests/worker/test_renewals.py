@@ -23,4 +23,4 @@ def test_a_loop_that_holds_nothing_is_not_late() -> None:
 def thread(renew_by: float) -> RenewalThread:
     leases = Leases.__new__(Leases)
     leases.renew_by, leases.locked = renew_by, False
-    return RenewalThread("default", leases)
+    return RenewalThread("default", leases, lambda: None)
