@@ -20,7 +20,7 @@ from django_vtqueue.queue.claims import Claims, collect
 from django_vtqueue.queue.settling import settle
 from tests.fake_clock import FakeClock
 
-from .scale import scaled
+from .scale import of_engine, scaled
 
 SECOND = 1_000_000
 LEASE = 5 * SECOND
@@ -206,9 +206,9 @@ class Overflow(RuleBasedStateMachine):
         job.asked = job.asked or job.state == states.RUNNING
 
 
-def test_any_course_of_events(sqlite_file: str, time: FakeClock) -> None:
+def test_any_course_of_events(alias: str, time: FakeClock) -> None:
     """Whichever copies end in whatever order: each job is acknowledged once or dead, by the rules; none is lost, and
     no more copies run than may, as long as workers that are not known to be dead keep the last one up.
     """
     steady = settings(max_examples=scaled(30, 500), stateful_step_count=60, suppress_health_check=list(HealthCheck))
-    run_state_machine_as_test(lambda: Overflow(sqlite_file, time), settings=steady)
+    run_state_machine_as_test(lambda: Overflow(alias, time), settings=of_engine(alias, steady))
