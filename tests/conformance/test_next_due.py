@@ -103,3 +103,13 @@ def test_due_jobs_of_a_paused_queue_are_not_asked_for_again_and_again(bench: Ben
     assert not next_due.nothing_before(now())
     next_due.forget()
     assert next_due.due()
+
+
+def test_a_lease_that_a_person_has_set_to_the_end_of_all_numbers(bench: Bench) -> None:
+    """It is later than any time asked for, and no error: else a worker would never know what is due next."""
+    bench.publish("x")
+    held = bench.one()
+    bench.jobs.filter(pk=held.id).update(lease_until=2**63 - 1)
+    scope = Scope(("q",), raw=True)
+    assert (bench.engine.first_due(scope) or 0) > DAY
+    assert NextDue(bench.engine, [scope]).nothing_before(now())

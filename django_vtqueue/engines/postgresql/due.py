@@ -20,7 +20,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ...core import grace
-from ...core.clock import SECOND
+from ...core.clock import LAST_INSTANT, SECOND
 from ...core.copies import DEFAULT_COPIES, ROUNDS
 from ...core.job import Due, Ended, Scope
 from ...core.names import is_reserved
@@ -202,7 +202,7 @@ GRACE = f"least(job.lease_us / {grace.GRACE_DIVISOR}, %(grace)s)"
 HIDDEN_OF_NAME = f"job.queue_name = name.value AND {OF_KIND}"
 IN_SCOPE = "(%(names)s::text[] IS NULL OR name.value = ANY(%(names)s::text[]))"
 ENDED = f"""job.lease_until <= %(now)s
-      AND (job.worker_id IN ('', %(own)s) OR job.lease_until + {GRACE} <= %(now)s
+      AND (job.worker_id IN ('', %(own)s) OR job.lease_until <= %(now)s - {GRACE}
           AND job.lease_until <= %(now)s::bigint - %(free)s::bigint AND NOT EXISTS (
           SELECT 1 FROM json_array_elements(%(gaps)s::json) AS gap(value)
           WHERE (gap.value ->> 0)::float8 < least(job.lease_us / {grace.REST_DIVISOR}, %(rest)s)
@@ -236,10 +236,11 @@ SELECT {hexed("found.id")}, found.priority, found.due_at, found.claims, 0, found
     {ORDER} LIMIT %(limit)s {{lock}}
 ) AS found ORDER BY found.priority DESC, found.due_at, found.id LIMIT %(limit)s"""
 
-# The time at which the first of these leases has ended, and may be taken.
+# The time at which the first of these leases has ended, and may be taken. One that a person has set may be so late that
+# no number of the database is beyond it.
 FIRST_LEASE_END = f"""
 SELECT min((
-    SELECT job.lease_until + {GRACE} FROM vtqueue_job AS job
+    SELECT least(job.lease_until, {LAST_INSTANT}) + {GRACE} FROM vtqueue_job AS job
     WHERE {HIDDEN_OF_NAME} AND job.lease_until IS NOT NULL AND {OTHERS} ORDER BY job.lease_until LIMIT 1
 )) FROM {NAMES_HIDDEN} AS name WHERE {IN_SCOPE}"""
 
