@@ -245,7 +245,7 @@ class Migration(migrations.Migration):
                         name="vtqueue_job_key_held",
                     ),
                     django_vtqueue.fields.columns.LineIndex(
-                        condition=models.Q(("ordered", True), ("finished_at__isnull", True)),
+                        condition=models.Q(("ordered__gt", False), ("finished_at__isnull", True)),
                         fields=["concurrency_key"],
                         name="vtqueue_job_key_order",
                         said=models.Q(),

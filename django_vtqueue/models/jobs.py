@@ -25,6 +25,7 @@ HAS_KEY = UNFINISHED & Q(unique_key__isnull=False) & ~Q(unique_until=unique.STAR
 HIDDEN = Q(lease_until__isnull=False)
 GIVEN_BACK = HIDDEN & Q(state=states.READY)  # by a worker that ended; the next claim unhides it
 HAS_CONCURRENCY_KEY = Q(concurrency_key__isnull=False)  # first in conditions: most rows are out by then
+IN_ORDER = Q(ordered__gt=False)  # each Django writes a comparison with True in its own way
 PARKED = HAS_CONCURRENCY_KEY & WAITING & Q(moved_from__isnull=False, due_at=clock.LAST)
 BOOKED = Q(rate_key__isnull=False) & Q(moved_from__isnull=False) & WAITING
 # Rows of reserved queues: they are in no list or number of jobs, and no user changes them. Not by ``startswith``, which
@@ -158,7 +159,7 @@ class Job(AbstractJob):
             LineIndex(
                 fields=["concurrency_key"],
                 name="vtqueue_job_key_order",
-                condition=Q(ordered=True) & UNFINISHED,
+                condition=IN_ORDER & UNFINISHED,
                 ties=("enqueued_at", "id"),
             ),
             models.Index(

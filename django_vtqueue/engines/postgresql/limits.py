@@ -41,7 +41,7 @@ SELECT key, (
 
 # Of a key the first of the jobs in order.
 FIRST_IN_ORDER = """FROM vtqueue_job AS job
-    WHERE job.concurrency_key = mine.key AND job.ordered AND job.finished_at IS NULL
+    WHERE job.concurrency_key = mine.key AND job.ordered > false AND job.finished_at IS NULL
     ORDER BY job.enqueued_at, job.id LIMIT 1"""
 FIRST_OF_KEYS = f"""
 SELECT mine.key, (SELECT {hexed("job.id")} {FIRST_IN_ORDER}) FROM unnest(%(keys)s::text[]) AS mine(key)"""
@@ -97,7 +97,7 @@ WITH RECURSIVE found(key) AS (
 SELECT found.key, first.queue_name, first.task_path, CASE WHEN first.ordered THEN (
     SELECT (job.lease_until IS NULL AND job.moved_from IS NOT NULL AND job.due_at = {LAST_INSTANT})::int
     FROM vtqueue_job AS job
-    WHERE job.concurrency_key = found.key AND job.ordered AND job.finished_at IS NULL
+    WHERE job.concurrency_key = found.key AND job.ordered > false AND job.finished_at IS NULL
     ORDER BY job.enqueued_at, job.id LIMIT 1
 ) END
 FROM found CROSS JOIN LATERAL (

@@ -25,7 +25,7 @@ FROM json_each(:asked, '$[1]') AS key WHERE EXISTS (SELECT 1 {OF_KEY})"""
 # Of a key the first of the jobs in order.
 FIRST_IN_ORDER = """(
     SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_key_order
-    WHERE job.concurrency_key = key.value AND job.ordered AND job.finished_at IS NULL ORDER BY job.rowid LIMIT 1
+    WHERE job.concurrency_key = key.value AND job.ordered > 0 AND job.finished_at IS NULL ORDER BY job.rowid LIMIT 1
 )"""
 FIRST_OF_KEYS = f"""
 SELECT json_group_object(key.value, {FIRST_IN_ORDER}) FROM json_each(:asked, '$[2]') AS key"""
@@ -94,7 +94,7 @@ WITH RECURSIVE found(key) AS (
 SELECT json_group_array(json_array(found.key, first.queue_name, first.task_path, CASE WHEN first.ordered THEN (
     SELECT job.lease_until IS NULL AND job.moved_from IS NOT NULL AND job.due_at = {LAST_INSTANT}
     FROM vtqueue_job AS job INDEXED BY vtqueue_job_key_order
-    WHERE job.concurrency_key = found.key AND job.ordered AND job.finished_at IS NULL ORDER BY job.rowid LIMIT 1
+    WHERE job.concurrency_key = found.key AND job.ordered > 0 AND job.finished_at IS NULL ORDER BY job.rowid LIMIT 1
 ) END))
 FROM found CROSS JOIN vtqueue_job AS first WHERE found.key IS NOT NULL AND first.rowid = (
     SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_parked
