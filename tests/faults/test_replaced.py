@@ -9,7 +9,7 @@ import pytest
 from django.db import OperationalError, ProgrammingError, connections
 
 from django_vtqueue.engines import Engine, Trouble, new_engine
-from django_vtqueue.engines.sqlite.file import SETTLED
+from django_vtqueue.engines.sqlite.file import SETTLED, File
 from django_vtqueue.worker.outage import Outage
 from tests.project import tasks
 
@@ -132,6 +132,21 @@ def test_a_worker_without_its_file_leaves_when_told(database: Database, start_wo
     assert worker.terminate() == 0
     assert not database.path.exists()
     assert "Traceback" not in worker.log
+
+
+def test_a_file_that_is_deleted_as_it_is_opened(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No empty file comes into its place: with the inode of the one that is gone, nothing would tell them apart."""
+    engine, opens = new_engine(ALIAS, traced=False), File.open
+
+    def open_and_lose(file: File) -> None:
+        opens(file)
+        delete(database.path)
+
+    monkeypatch.setattr(File, "open", open_and_lose)
+    with engine.without_lock_waits():
+        with pytest.raises(OperationalError):
+            engine.depth("q", 1)
+        assert not database.path.exists()
 
 
 def test_a_damaged_file_is_waited_out(database: Database, start_worker: Start, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from ..base import Trouble
 from ..options import shares_disk
 from . import wal
 from .cursor import execute
-from .file import File, FileExchanged
+from .file import File, FileExchanged, never_created
 from .lock import (
     BUSY,
     StaleTransaction,
@@ -139,12 +139,14 @@ class SQLiteConnection:
         self._file = File(mine)  # looked at before the connection is opened, so that no exchange is missed
         mine.close()
         connection_created.connect(opened)
+        vars(mine)["get_connection_params"] = lambda: never_created(type(mine).get_connection_params(mine))
         try:
             yield
         finally:
             connection_created.disconnect(opened)
             with suppress(Exception):
                 mine.close()
+            vars(mine).pop("get_connection_params", None)
             self._file = None
 
     @contextmanager
@@ -200,10 +202,7 @@ class SQLiteConnection:
         self.longest_hold = max(self.longest_hold, seconds)
 
     def _connected(self) -> BaseDatabaseWrapper:
-        """Return the connection of this thread, open.
-
-        For a control loop a missing file is an error; SQLite would create it.
-        """
+        """Return the connection of this thread, open; for a control loop a missing file is an error."""
         connection = self.connection
         if connection.connection is None and self._file:
             self._file.open()

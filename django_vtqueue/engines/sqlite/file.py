@@ -6,8 +6,8 @@ It is only looked at by ``stat``: to open and close it would drop the locks that
 import os
 import time
 from math import inf
-from typing import NamedTuple
-from urllib.parse import unquote, urlsplit
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote, urlsplit
 from weakref import WeakKeyDictionary
 
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -109,6 +109,19 @@ def outdated(connection: BaseDatabaseWrapper) -> bool:
         del _files[connection]
         return True
     return False
+
+
+def never_created(params: dict[str, Any]) -> dict[str, Any]:
+    """Return what a connection is opened with, so that SQLite creates no file where one was deleted just now.
+
+    A file system may give that one the inode of the file that is gone: then they could not be told apart.
+    """
+    name = str(params["database"])
+    if ":memory:" in name or "mode=" in name:
+        return params
+    if not name.startswith("file:"):
+        name = f"file:{quote(os.path.abspath(name))}"
+    return {**params, "database": f"{name}{'&' if '?' in name else '?'}mode=rw"}
 
 
 def path_of(name: str) -> str:
