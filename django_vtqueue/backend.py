@@ -155,9 +155,10 @@ class VTQueueBackend(BaseTaskBackend):
             if len(self._validated) >= REMEMBERED:
                 self._validated.clear()
             self._validated.add(key)
-        checked_moment(moment, "run_after")
-        if isinstance(moment, datetime) and settings.USE_TZ and timezone.is_naive(moment):
-            raise InvalidTask("run_after must be an aware datetime.")
+        if moment is not None:
+            checked_moment(moment, "run_after")
+            if isinstance(moment, datetime) and settings.USE_TZ and timezone.is_naive(moment):
+                raise InvalidTask("run_after must be an aware datetime.")
 
     def _check_queue(self, queue_name: str) -> None:
         try:
@@ -235,7 +236,7 @@ class VTQueueBackend(BaseTaskBackend):
         unique_key: str | None,
     ) -> NewJobs:
         """Return the jobs of calls, with the options of their task, and what holds for it in its queue."""
-        now = begins = self.now()
+        now = begins = self._engine.now()
         if due_at is None:
             due_at = due_from(now, task.run_after)
         else:

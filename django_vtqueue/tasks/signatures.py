@@ -50,7 +50,7 @@ def masks_of(database: str | None) -> Callable[[str, str], Mask]:
 def check_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], index: int | None = None) -> None:
     """Raise TypeError if a task cannot be called so. ``index``: that of the call among many."""
     try:
-        bind(task, args, kwargs)
+        _bind(task.func, task.takes_context, len(args), tuple(kwargs))
     except TypeError as error:
         call = "The call" if index is None else f"calls[{index}]"
         known = signature_of(task, Mask(mask_words(task.queue_name)))
