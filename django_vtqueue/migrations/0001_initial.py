@@ -332,10 +332,17 @@ class Migration(migrations.Migration):
                     models.CheckConstraint(
                         condition=django_vtqueue.fields.constraints.OfKind(
                             id="id",
-                            integer="priority claims attempts max_attempts lease_us enqueued_at started_at kept_until start_by due_at lease_until moved_from finished_at cancelled_at ordered",
-                            text="queue_name task_path worker_id unique_key unique_until concurrency_key rate_key parent_id copies payload history result steps cancelled_by progress_text",
+                            integer="priority max_attempts enqueued_at start_by due_at cancelled_at ordered",
+                            text="queue_name task_path unique_key concurrency_key rate_key parent_id copies payload steps cancelled_by",
                         ),
                         name="vtqueue_job_kinds",
+                    ),
+                    models.CheckConstraint(
+                        condition=django_vtqueue.fields.constraints.OfKind(
+                            integer="claims attempts lease_us started_at lease_until moved_from finished_at kept_until",
+                            text="worker_id unique_until history result progress_text",
+                        ),
+                        name="vtqueue_job_attempt",
                     ),
                 ],
             },
