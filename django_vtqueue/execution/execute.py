@@ -3,9 +3,9 @@
 import logging
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from inspect import iscoroutinefunction
 from typing import Any, cast
 
@@ -70,6 +70,7 @@ WORDS = {
     Cancelled: history.CANCELLED,
 }
 LAST_WORDS = (GiveUp, Cancelled, DamagedPayload, StepError)  # exceptions after which there is no further attempt
+is_async = lru_cache(maxsize=1000)(iscoroutinefunction)  # which calls five functions
 UNKNOWN_TASK_DELAY = 30  # seconds: during a rolling deploy the web process knows a new task before the worker does
 
 
@@ -179,9 +180,11 @@ class Execution:
     def within_limit(self, task: Task, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call a task; what it activates (a language …) ends with it, and so does its time."""
         context, function, seconds = copy_context(), task.func, self.policy.timeout
-        if iscoroutinefunction(function):
+        if is_async(function):
             return context.run(called, awaited(function, seconds), *args, **kwargs)
-        with nullcontext() if seconds is None else timekeeper.limit(seconds):
+        if seconds is None:
+            return context.run(called, function, *args, **kwargs)
+        with timekeeper.limit(seconds):
             return context.run(called, function, *args, **kwargs)
 
     def settlement_of(self, value: Any) -> Settlement:

@@ -43,11 +43,6 @@ class Outcome:
     seconds: float
     settled: Settled = Settled.OPEN
 
-    @property
-    def uses_no_attempt(self) -> bool:
-        """Whether the job waits again and the attempt is not used up."""
-        return self.settlement.uses_no_attempt
-
 
 def announce(outcome: Outcome, backend: VTQueueBackend) -> bool:
     """Send ``task_finished`` for an outcome that ended the job; return whether it was sent.

@@ -53,10 +53,12 @@ class InFlight:
         """Begin to hold jobs, each of which may run for so many seconds; the time of those ``waiting`` runs later."""
         now = time.monotonic()
         for job, longest in zip(jobs, seconds, strict=True):
-            waits, again = job.key in waiting, job.key in self._flights
-            self.remove(job.key)
+            key = job.key
+            waits, again = key in waiting, key in self._flights
+            if again:
+                self.remove(key)
             flight = Flight(job, NEVER if waits else now + longest, attempt_counted=waits or again or job.begun)
-            self._flights[job.key] = flight
+            self._flights[key] = flight
             self.ahead += not flight.attempt_counted
 
     def start_clock(self, key: ClaimKey, seconds: float) -> None:
@@ -102,7 +104,7 @@ class InFlight:
 
     def next_end(self) -> float:
         """Return when the next job's time is up (monotonic); in any thread."""
-        return min((flight.ends_at for flight in [*self._flights.values()]), default=NEVER)
+        return min([flight.ends_at for flight in [*self._flights.values()]], default=NEVER)
 
     def over_time(self) -> list[HeldJob]:
         """Return the jobs whose time is up, each of them once."""

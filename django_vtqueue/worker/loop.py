@@ -178,7 +178,7 @@ class Worker:
             written = True
             self.turns.wait_for_more()
             while True:
-                self.read(self.mailbox.get(0))
+                self.read(self.mailbox.get_nowait())
         except Empty:
             return written
 

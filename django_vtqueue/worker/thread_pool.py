@@ -121,27 +121,27 @@ class Pool:
 
     def _execute(self, job: HeldJob) -> None:
         self.begin(job)
-        outcome = None
+        outcome, key = None, job.key
         try:
             with self._lock:
-                self._running[job.key] = threading.get_ident()
+                self._running[key] = threading.get_ident()
             outcome = execute(job, self.backend, tell=self.tell)
-            self._ended(job)
+            self._ended(key)
         except TaskTimeout as error:  # raised after the end of the task; it is raised only once
-            self._ended(job)
+            self._ended(key)
             outcome = outcome or Execution(job, self.backend).outcome_of(error)
         except BaseException:
-            self._ended(job)
+            self._ended(key)
             outcome = Execution(job, self.backend).outcome_of(
                 Indescribable("The worker failed around this attempt; the task did not.")
             )
         self.finished(outcome)
 
-    def _ended(self, job: HeldJob) -> None:
+    def _ended(self, key: ClaimKey) -> None:
         with self._lock:
-            self._running.pop(job.key, None)
-            if job.key in self._asked_to_end:
-                self._asked_to_end.remove(job.key)
+            self._running.pop(key, None)
+            if key in self._asked_to_end:
+                self._asked_to_end.remove(key)
                 raise_in(threading.get_ident(), None)
 
     def _announce(self, outcomes: Sequence[Outcome]) -> None:

@@ -131,8 +131,9 @@ class Work:
             self.pool.announce_burial(settlement)
         jobs = collect(self.engine, taken)
         # A job may be held already: the database was restored to a state before its claim, and it was claimed again.
-        new = [job for job in jobs if job.key not in self.in_flight]
-        waiting = {job.key for job in jobs if self.transactional.is_transactional(job.task_path)}
+        new = [job for job in jobs if job.key not in self.in_flight] if self.in_flight else jobs
+        paths = {path for path in {job.task_path for job in jobs} if self.transactional.is_transactional(path)}
+        waiting = {job.key for job in jobs if job.task_path in paths}
         self.in_flight.add(jobs, longest_runs(jobs, self.backend), waiting)
         self.leases.add(jobs)
         self.transactional.add(job for job in new if job.key in waiting)
@@ -220,7 +221,7 @@ class Work:
         if outcome.settled is Settled.OPEN:
             self.in_flight.finish(outcome.job.key)
             self.outcomes.append(outcome)
-            if not outcome.uses_no_attempt:
+            if not outcome.settlement.uses_no_attempt:
                 self.prefetch.note_finished(outcome.seconds)
         elif outcome.settled is Settled.DONE:
             self.note_concluded([outcome])
@@ -246,8 +247,6 @@ class Work:
         for outcome in outcomes if lost else ():
             if outcome.job.key in lost:
                 self.note_lost(outcome)
-        if any(outcome.uses_no_attempt for outcome in outcomes):
-            ring(self.backend.database, self.backend.settings.doorbells)
 
     def settle_one_by_one(self) -> None:
         """Settle what has finished one by one."""
@@ -257,20 +256,21 @@ class Work:
     def note_concluded(self, outcomes: Sequence[Outcome]) -> None:
         """Count and forget jobs whose settlement was made."""
         self.recorder.count(outcomes)
-        ended = []
+        ended, others_due = [], False
         for outcome in outcomes:
-            settlement = outcome.settlement
-            self.in_flight.remove(outcome.job.key)
-            if settlement.waiting:
-                self.next_due.forget()  # what it waits for may have come already
+            job, settlement = outcome.job, outcome.settlement
+            given_back = settlement.uses_no_attempt
+            self.in_flight.remove(job.key)
+            if settlement.waiting or job.parent_id:
+                self.next_due.forget()  # what it waits for may have come already; its parent may be due now
             elif settlement.state == states.READY:
                 self.next_due.expect(settlement.due_at or 0)
             if settlement.stopped:
                 self.pool.announce_burial(settlement)
-            elif not outcome.uses_no_attempt or settlement.waiting:
+            elif not given_back or settlement.waiting:
                 ended.append(outcome)
-        if any(outcome.job.parent_id for outcome in outcomes):  # which may be due now
-            self.next_due.forget()
+            others_due |= given_back or job.parent_id is not None
+        if others_due:  # itself, for another worker, or its parent
             ring(self.backend.database, self.backend.settings.doorbells)
         self.pool.announce(ended)
         if ended:
