@@ -221,9 +221,10 @@ def test_log_lines(project: Project) -> None:
     with (project.folder / "shop/tasks.py").open("a") as file:
         file.write("\n\n@task(max_attempts=2)\ndef sync():\n    raise ConnectionError('refused')\n")
     project.script("from shop.tasks import *\nwelcome.enqueue('Ada'), charge.enqueue(1), sync.enqueue()\n")
-    written = {without_numbers(line) for line in project.manage("vtworker", "--drain").splitlines()}
+    written = [without_numbers(line) for line in project.manage("vtworker", "--drain").splitlines()]
     [sample] = [block.text for block in blocks(ROOT / "docs/worker.md") if block.language == "text"]
-    assert {without_numbers(line) for line in sample.splitlines()} - written == set()
+    for line in map(without_numbers, sample.splitlines()):  # a task's ``print`` writes its text and the end of its line
+        assert any(each.endswith(line) for each in written), (line, written)
 
 
 def without_numbers(line: str) -> str:
