@@ -91,6 +91,7 @@ def seconds_to_next_try(full: QueueFull, began: float) -> float:
         return min(max(full_for(full.depth), BETWEEN_TRIES), LONGEST_BETWEEN_TRIES, left)
     if full.patience:
         full.message += f" The publisher has waited for {full.patience:g} s."
+        full.patience = 0.0  # a receiver's publish is inside another one, which must neither wait nor say so
     return 0.0
 
 

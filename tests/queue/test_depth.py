@@ -504,10 +504,11 @@ def test_what_a_receiver_publishes_is_no_part_of_an_async_publish(alias: str) ->
 
         task_enqueued.connect(receive)
         try:
-            with pytest.raises(QueueFull, match="'small' is full"):
+            with pytest.raises(QueueFull, match="'small' is full") as refused:
                 run(task.aenqueue, alias)
         finally:
             task_enqueued.disconnect(receive)
+        assert str(refused.value).count("waited") == 1
         assert waiting(Queue("large")) == 1
 
 
