@@ -93,19 +93,19 @@ def released_unfinished(job: HeldJob, now: int, hidden_until: int | None) -> Set
     return settlement
 
 
-def abandoned(job: HeldJob, outcome: str, failure: Failure, now: int) -> Settlement:
+def abandoned(job: HeldJob, word: str, failure: Failure, now: int) -> Settlement:
     """Return the settlement of an attempt whose holder is gone: due at its place, or a dead letter; see failed."""
-    settlement = failed(job, outcome, failure, now, 0)
+    settlement = failed(job, word, failure, now, 0)
     settlement.due_at = None
     return settlement
 
 
-def failed(job: HeldJob, outcome: str, failure: Failure, now: int, delay: int | None) -> Settlement:
+def failed(job: HeldJob, word: str, failure: Failure, now: int, delay: int | None) -> Settlement:
     """Return the settlement of a failed attempt: visible again after ``delay`` microseconds, or a dead letter.
 
     It is a dead letter when the attempts are used up, or when ``delay`` is None (no further attempt makes sense).
     """
-    entry = history.entry(history.number(job.history), job.worker_id, job.started_at, now, outcome, failure)
+    entry = history.entry(history.number(job.history), job.worker_id, job.started_at, now, word, failure)
     kept = history.append(job.history, entry)
     if delay is not None and not exhausted(job):
         return Settlement(job, states.READY, job.attempts, due_at=now + delay, history=kept, failure=failure)
@@ -134,13 +134,13 @@ def cancelled(job: HeldJob, by: str, now: int) -> Settlement:
 def end_cancelled(settlement: Settlement, by: str, now: int) -> None:
     """Change the settlement of a job that would wait again: the job becomes a dead letter, cancelled by ``by``."""
     settlement.stopped = True
-    _bury(settlement, history.CANCELLED, recorded(Cancelled, cancellation(by)), now)
+    _make_burial(settlement, history.CANCELLED, recorded(Cancelled, cancellation(by)), now)
 
 
 def expired(job: HeldJob, start_by: int | None, now: int) -> Settlement:
     """Return the settlement of a job that waits, and was to start by an instant that has come: it is never run."""
     settlement = Settlement(job, states.READY, job.attempts)
-    _bury(settlement, history.EXPIRED, _not_started(start_by), now)
+    _make_burial(settlement, history.EXPIRED, _not_started(start_by), now)
     return settlement
 
 
@@ -150,9 +150,9 @@ def _not_started(start_by: int | None) -> Failure:
     return recorded(JobExpired, f"It had not started{told}.")
 
 
-def _bury(settlement: Settlement, outcome: str, failure: Failure, now: int) -> None:
+def _make_burial(settlement: Settlement, word: str, failure: Failure, now: int) -> None:
     """Change a settlement into the end of a job whose attempts are not used up."""
-    entry = history.entry(history.NO_ATTEMPT, "", None, now, outcome, failure)
+    entry = history.entry(history.NO_ATTEMPT, "", None, now, word, failure)
     settlement.history = history.append(settlement.history or settlement.job.history, entry)
     settlement.state, settlement.failure = states.FAILED, failure
     settlement.due_at, settlement.finished_at, settlement.waiting = None, now, None

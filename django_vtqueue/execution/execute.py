@@ -15,6 +15,7 @@ from ..backend import VTQueueBackend
 from ..conf import DEFAULT_BACKOFF, Policy
 from ..core import clock, history, states
 from ..core.allowed import Invalid, duration
+from ..core.async_code import awaited, awaited_value
 from ..core.encoding import decode, encode_result
 from ..core.failures import describe, shown, storable, summary
 from ..core.forks import ForksEnd
@@ -31,7 +32,7 @@ from ..core.settlement import (
     suspended,
 )
 from ..core.steps import Suspend
-from ..core.timeouts import awaited, awaited_value, timekeeper
+from ..core.timeouts import timekeeper
 from ..exceptions import (
     Cancelled,
     DamagedPayload,
@@ -63,13 +64,13 @@ from .transactional import execute_transactional
 
 logger = logging.getLogger("django_vtqueue")
 
-WORDS = {
+HISTORY_WORDS = {
     Retry: history.RETRY,
     GiveUp: history.GAVE_UP,
     TaskTimeout: history.TIMED_OUT,
     Cancelled: history.CANCELLED,
 }
-LAST_WORDS = (GiveUp, Cancelled, DamagedPayload, StepError)  # exceptions after which there is no further attempt
+FINAL_ERRORS = (GiveUp, Cancelled, DamagedPayload, StepError)  # exceptions after which there is no further attempt
 is_async = lru_cache(maxsize=1000)(iscoroutinefunction)  # which calls five functions
 UNKNOWN_TASK_DELAY = 30  # seconds: during a rolling deploy the web process knows a new task before the worker does
 
@@ -238,7 +239,7 @@ class Execution:
         if isinstance(error, Retry) and error.whole_queue:
             self.hold_up_queue(error, delay)
         failure = describe(error, self.secrets())  # with what these two have added to it
-        word = next((word for kind, word in WORDS.items() if issubclass(type(error), kind)), history.FAILED)
+        word = next((word for kind, word in HISTORY_WORDS.items() if issubclass(type(error), kind)), history.FAILED)
         wait = None if delay is None else clock.microseconds(delay)
         settlement = failed(self.job, word, failure, self.backend.now(), wait)
         if self.result:
@@ -270,7 +271,8 @@ class Execution:
 
     def delay_after(self, error: BaseException) -> float | None:
         """Return the seconds until the next attempt; None if there shall be none."""
-        if self.final or exhausted(self.job) or isinstance(error, (*LAST_WORDS, *self.options.get("no_retry_for", ()))):
+        last_ones = (*FINAL_ERRORS, *self.options.get("no_retry_for", ()))
+        if self.final or exhausted(self.job) or isinstance(error, last_ones):
             return None
         backoff = self.policy.backoff
         try:

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
+from ..core.async_code import interrupting
 from ..core.clock import SECOND
 from ..core.counts import HOUR, MINUTE
 from ..core.gaps import GapWatch
 from ..core.ids import process_worker_id
 from ..core.job import Scope
-from ..core.timeouts import interrupting
 from ..engines import engine_for
 from ..models import HourlyThroughput, QueueState, Rate, Requeue, Throughput
 from ..patterns.reserved import ReservedRows

@@ -1,8 +1,9 @@
 """The claim: take what is due, after ending the leases that have expired.
 
-It has three steps, so that the write lock is held as short as possible: ``find`` reads, also without the lock; ``take``
-writes, inside a transaction; ``collect`` gives the jobs after its commit, when no other process may change the leased
-rows, and reads them then if ``take`` could not.
+It has three steps: ``find`` reads, ``take`` writes, and ``collect`` gives the jobs after the commit, when no other
+process may change the leased rows, and reads them then if ``take`` could not. A worker finds and takes in one
+transaction, for it has looked already whether something is due (worker/next_due.py); ``Queue.claim`` finds without the
+write lock, and finds again inside the transaction if there is something to take.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -124,7 +125,7 @@ class Claims:
             if with_copies:
                 again += engine.reappeared(scope, limit, now, grace_period)
         found = Found(limit, ahead, scopes, ended, again)
-        if not ended:  # those may be due after all
+        if not ended:  # else take looks, when those are due
             self._find_due(found, found.places, now)
         return found
 

@@ -13,13 +13,13 @@ from django.db import connections
 
 from ..conf import Options, Policy
 from ..core import clock
+from ..core.async_code import awaited_value
 from ..core.clock import SECOND
 from ..core.forks import ForksEnd
 from ..core.gaps import GapWatch
 from ..core.grace import RENEWED_AFTER
 from ..core.ids import new_id, new_worker_id
 from ..core.job import Scope
-from ..core.timeouts import awaited_value
 from ..engines import Engine, engine_for, new_engine
 from ..exceptions import LeaseLost, Snooze
 from .back_pressure import from_a_job

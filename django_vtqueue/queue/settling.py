@@ -81,7 +81,9 @@ def _write(engine: Engine, settlements: Sequence[Settlement]) -> set[ClaimKey]:
     return engine.settle(settlements)
 
 
-def settle_or_bury(engine: Engine, endings: Mapping[Handle, Settlement], worker_id: str, now: int) -> list[Settlement]:
+def settle_for_others(
+    engine: Engine, endings: Mapping[Handle, Settlement], worker_id: str, now: int
+) -> list[Settlement]:
     """Settle rows of other holders, or of none; return the settlements, those of unreadable rows among them."""
     lost = settle_as_holder(engine, list(endings.values())) if endings else set()
     unreadable = [handle for handle, ending in endings.items() if ending.job.key in lost]
@@ -96,7 +98,7 @@ def end_leases(engine: Engine, ended: Sequence[Ended], worker_id: str, now: int)
     if hidden := [row.handle for row in ended if not row.held]:
         engine.unhide(hidden)
     held = engine.read([row.handle for row in ended if row.held])
-    return settle_or_bury(
+    return settle_for_others(
         engine, {handle: end_lease(job, now, worker_id) for handle, job in held.items()}, worker_id, now
     )
 
@@ -104,8 +106,8 @@ def end_leases(engine: Engine, ended: Sequence[Ended], worker_id: str, now: int)
 def end_lease(job: HeldJob, now: int, taker: str) -> Settlement:
     """Return the settlement of a job whose lease has ended: due at its place, or dead after its last attempt.
 
-    The row of a leader or a time slot, which may be taken long after its holder was gone, was held until its lease
-    ended; another instance takes it sooner only when the holder is proven dead.
+    The row of a leader or a time slot may be taken long after its lease has ended: its history says that it was held
+    until that end. If its lease has not ended, its holder is proven dead.
     """
     if not job.begun:
         return released(job)
@@ -124,7 +126,7 @@ def bury_overdue(engine: Engine, rows: Sequence[Due], worker_id: str, now: int) 
         return []
     jobs, start_by = engine.read([row.handle for row in rows]), {row.handle: row.start_by for row in rows}
     endings = {handle: expired(job, start_by[handle], now) for handle, job in jobs.items()}
-    return settle_or_bury(engine, endings, worker_id, now)
+    return settle_for_others(engine, endings, worker_id, now)
 
 
 def bury_unreadable(engine: Engine, handles: Sequence[Handle], worker_id: str, now: int) -> list[Settlement]:

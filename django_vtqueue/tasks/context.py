@@ -12,12 +12,12 @@ from typing import Any, TypeVar, cast
 
 from django.db.models import Model, QuerySet
 
+from ..core.async_code import awaited_value
 from ..core.event_loops import in_thread
 from ..core.failures import storable
 from ..core.job import SHORT, HeldJob
 from ..core.masks import replaced
 from ..core.steps import EVENT, GATHER, ITERATE, SLEEP, STEP
-from ..core.timeouts import awaited_value
 from ..exceptions import StepError
 from . import waits
 from .calls import TaskCall

@@ -14,13 +14,13 @@ HUNG_AFTER = 10.0  # seconds for a task to end after TaskTimeout was raised in i
 class Flight:
     """A job in flight. ``ends_at``: when its time is up; ``asked_to_end_at``: when it was asked to (both monotonic).
 
-    ``attempt_counted``: False until the attempt is in the row. For a job that was claimed ahead the turn after its code
-    has begun writes it (``to_count``, ``note_counted``), for a transactional one the turn that starts it.
+    ``owes_count``: its attempt is not in its row. True of a job that was claimed ahead, until the turn after its code
+    has begun writes it (``to_count``, ``note_counted``); never of a transactional job: the turn that starts it does.
     """
 
     job: HeldJob
     ends_at: float
-    attempt_counted: bool
+    owes_count: bool
     finished: bool = False
     asked_to_end_at: float = NEVER
 
@@ -30,7 +30,7 @@ class InFlight:
 
     def __init__(self) -> None:
         self._flights: dict[ClaimKey, Flight] = {}
-        self.ahead = 0  # jobs that are not ``attempt_counted``
+        self.ahead = 0  # jobs that ``owes_count`` is true of
 
     def __len__(self) -> int:
         return len(self._flights)
@@ -54,12 +54,12 @@ class InFlight:
         now = time.monotonic()
         for job, longest in zip(jobs, seconds, strict=True):
             key = job.key
-            waits, again = key in waiting, key in self._flights
-            if again:
+            waits, known = key in waiting, key in self._flights
+            if known:
                 self.remove(key)
-            flight = Flight(job, NEVER if waits else now + longest, attempt_counted=waits or again or job.begun)
+            flight = Flight(job, NEVER if waits else now + longest, owes_count=not (waits or known or job.begun))
             self._flights[key] = flight
-            self.ahead += not flight.attempt_counted
+            self.ahead += flight.owes_count
 
     def start_clock(self, key: ClaimKey, seconds: float) -> None:
         """Have the time of a job run from now on."""
@@ -81,20 +81,20 @@ class InFlight:
     def remove(self, key: ClaimKey) -> None:
         """Hold a job no longer."""
         if flight := self._flights.pop(key, None):
-            self.ahead -= not flight.attempt_counted
+            self.ahead -= flight.owes_count
 
     def to_count(self) -> list[HeldJob]:
         """Return the jobs whose attempt is to be counted now: a thread has taken them, and they have not finished."""
         if not self.ahead:
             return []
         flights = self._flights.values()
-        return [each.job for each in flights if not (each.attempt_counted or each.finished) and each.job.begun]
+        return [each.job for each in flights if each.owes_count and not each.finished and each.job.begun]
 
     def note_counted(self, jobs: Sequence[HeldJob]) -> None:
         """Note that the attempts of jobs are counted in their rows."""
         for job in jobs:
-            if (flight := self._flights.get(job.key)) and not flight.attempt_counted:
-                flight.attempt_counted = True
+            if (flight := self._flights.get(job.key)) and flight.owes_count:
+                flight.owes_count = False
                 self.ahead -= 1
 
     def note_stop(self) -> None:

@@ -4,7 +4,7 @@ Four exceptions: a transactional task, or a transactional step of a durable one,
 and such a task settles it there; the handler of a raw job may extend or settle it itself; a thread renews while the
 loop waits for a lock; and the supervisor renews what this process does not, and settles what it leaves.
 
-All input reaches it through one mailbox. It takes a turn whenever there is something to do, and sleeps in between.
+All input reaches the loop through one mailbox. It takes a turn when there is something to do, and sleeps in between.
 """
 
 import logging
@@ -133,7 +133,7 @@ class Worker:
     def rung(self, workers: bool) -> None:
         """Wake the loop, from the thread of the bell or listener; rings that come before the next turn are one."""
         self.mailbox.put(Wake(workers))
-        self.turns.pacing.wait_for_more()
+        self.turns.pacing.leave_lock_to_others()  # in this thread: the loop goes on
 
     def obey(self) -> None:
         """Do what people have asked this worker to do, if that has changed."""
@@ -153,9 +153,9 @@ class Worker:
         self.state.departure = self.shutdown.departure()
         until = 0.0 if self.shutdown.done() else min(self.turns.next_at(), self.shutdown.stop_by)
         while True:
-            written = self.read_mail(min(until, self.turns.look_at()) - time.monotonic())
+            got_mail = self.read_mail(min(until, self.turns.look_at()) - time.monotonic())
             self.every_second()
-            if self.turns.look() or written or time.monotonic() >= until:
+            if self.turns.look() or got_mail or time.monotonic() >= until:
                 return
 
     def every_second(self) -> None:
@@ -172,15 +172,15 @@ class Worker:
 
     def read_mail(self, timeout: float) -> bool:
         """Wait for a message for ``timeout`` seconds, then read all there are; return whether there was one."""
-        written = False
+        got_mail = False
         try:
             self.read(self.wait_for_mail(timeout))
-            written = True
+            got_mail = True
             self.turns.wait_for_more()
             while True:
                 self.read(self.mailbox.get_nowait())
         except Empty:
-            return written
+            return got_mail
 
     def wait_for_mail(self, timeout: float) -> Message:
         """Return the next message; raise Empty if none comes. A sleep is no gap, only what exceeds ``timeout``."""

@@ -13,10 +13,11 @@ from typing import TypeVar
 from django.db import connections
 
 from ..backend import VTQueueBackend
+from ..core.async_code import end_code
 from ..core.forks import ForksEnd
 from ..core.job import ClaimKey, HeldJob
 from ..core.settlement import Settlement
-from ..core.timeouts import end_code, raise_in
+from ..core.timeouts import raise_in
 from ..exceptions import Indescribable, TaskTimeout
 from ..execution.connections import close_leftovers
 from ..execution.execute import Execution, build_backends, execute

@@ -60,36 +60,38 @@ class Turns:
         try:
             self.turn()
             self.periodic.maintenance.do_what_is_due(contended=self.pacing.contended)
-            self.leases.gaps.note_wait(self.outage.seconds())  # it got the lock at last
+            self.leases.gaps.note_wait(self.outage.seconds())
             self.outage.note_success()
         except Exception as error:
             self.recover(error)
 
     def turn(self) -> None:
         """Renew what is held, settle what has finished, claim what is due, start jobs and announce results."""
-        self.keep_up()
+        self.before_work()
         work = self.work
         work.prefetch.measure(work.pool.slots)
         if (leaving := self.stopping or self.quiet) or work.prefetch.stale():
             work.release_ahead(everything=leaving)
         if leaving:
             work.in_flight.note_stop()
-        # One, if the connection broke: all of them may be so large that the server waits for too long.
-        begun, outcomes = work.in_flight.to_count(), work.outcomes[: 1 if self.outage.gone else AT_ONCE]
+        # After a lost connection one only: the server may have cut it because all of them took too long to send.
+        uncounted, outcomes = work.in_flight.to_count(), work.outcomes[: 1 if self.outage.gone else AT_ONCE]
         free, ahead = self.capacity()
         if work.take_next_transactional():
             free = max(free - 1, 0)  # a transactional job takes this slot
         if not ((free or ahead) and self.next_due.may_find(opened=bool(outcomes))):
             free = ahead = 0
-        if not (outcomes or begun or free or ahead or work.next_transactional):
+        if not (outcomes or uncounted or free or ahead or work.next_transactional):
             return
-        if (outcomes or begun) and (free or ahead) and self.pacing.apart:  # two transactions instead of one
-            self.settle_and_claim(outcomes, begun, 0, 0)
-            outcomes, begun = [], []
-        self.settle_and_claim(outcomes, begun, free, ahead)
+        if (outcomes or uncounted) and (free or ahead) and self.pacing.apart:  # two transactions instead of one
+            self.settle_and_claim(outcomes, uncounted, 0, 0)
+            outcomes, uncounted = [], []
+        self.settle_and_claim(outcomes, uncounted, free, ahead)
 
-    def settle_and_claim(self, outcomes: Sequence[Outcome], begun: Sequence[HeldJob], free: int, ahead: int) -> None:
-        """Settle, count what has begun, and claim into ``free`` slots and ``ahead`` of them: all in one transaction.
+    def settle_and_claim(
+        self, outcomes: Sequence[Outcome], uncounted: Sequence[HeldJob], free: int, ahead: int
+    ) -> None:
+        """Settle, count attempts that have begun, claim into ``free`` slots and ``ahead`` of them: in one transaction.
 
         After its commit start jobs and announce results. Where an error leaves open whether it was committed, the next
         turn releases what was claimed unknowingly.
@@ -100,21 +102,21 @@ class Turns:
         with self.engine.transaction():
             self.leases.gaps.note_lock(self.outage.seconds())
             lost = self.work.settle(outcomes, in_doubt=self.outage.gone) if outcomes else set()
-            if begun:
-                self.engine.start_attempts(begun, self.engine.now())
+            if uncounted:
+                self.engine.start_attempts(uncounted, self.engine.now())
             may_begin = bool(transactional and start_attempt(self.engine, transactional, self.engine.now()))
             if free or ahead:
                 taken = self.claim(free, ahead)
             self.leases.renew_late()
         self.pacing.note_hold(self.engine.last_hold)
-        self.work.in_flight.note_counted(begun)
+        self.work.in_flight.note_counted(uncounted)
         self.work.note_settled(outcomes, lost)
         self.work.run_transactional(may_begin)
         if taken:
             self.work.start_claimed(taken, free)
         self._unsure = False
 
-    def keep_up(self) -> None:
+    def before_work(self) -> None:
         """Renew what is held, end what has run for too long, and do what is due once a second."""
         if self.outage.gone:
             self.periodic.look()  # it fails as long as the database is gone, which a turn without work would not
@@ -186,8 +188,8 @@ class Turns:
 
     def wait_for_more(self) -> None:
         """Wait for a moment, where one turn for several outcomes is better than one for each."""
-        self.work.prefetch.wait_for_more(self.work.pool.waiting)
-        self.pacing.wait_for_more()
+        self.work.prefetch.let_threads_catch_up(self.work.pool.waiting)
+        self.pacing.leave_lock_to_others()
 
     def drained(self, seconds: float) -> bool:
         """Return whether nothing is due, nor will be within so many seconds."""

@@ -27,7 +27,7 @@ from .leases import Leases
 from .log import WorkerLog, job_name
 from .next_due import NextDue
 from .options import WorkerOptions, limits_of
-from .pacing import Prefetch
+from .prefetch import Prefetch
 from .shared_state import SharedState
 from .statistics import Recorder
 from .thread_pool import Pool

@@ -4,9 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from django_vtqueue.worker import pacing
+from django_vtqueue.worker import pacing, prefetch
 from django_vtqueue.worker.in_flight import InFlight
-from django_vtqueue.worker.pacing import BETWEEN_TURNS, LONG, Pacing, Prefetch
+from django_vtqueue.worker.pacing import BETWEEN_TURNS, LONG, Pacing
+from django_vtqueue.worker.prefetch import Prefetch
 
 
 class Watch:
@@ -27,19 +28,20 @@ class Watch:
 @pytest.fixture
 def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     watch = Watch()
-    monkeypatch.setattr(pacing, "time", watch)
+    for module in (pacing, prefetch):
+        monkeypatch.setattr(module, "time", watch)
     return watch
 
 
 def test_turns_wait_for_each_other_while_others_often_have_the_lock(watch: Watch) -> None:
     """At once as long as no other writer, or hardly one, was in the way; else one every BETWEEN_TURNS seconds."""
     paced = Pacing()
-    paced.wait_for_more()
+    paced.leave_lock_to_others()
     for _ in range(20):
         paced.note_busy()
         for _ in range(7):
             paced.note_hold(0.0)
-        paced.wait_for_more()
+        paced.leave_lock_to_others()
     assert not watch.slept
     assert paced.retry_factor == 1
     for _ in range(20):
@@ -47,13 +49,13 @@ def test_turns_wait_for_each_other_while_others_often_have_the_lock(watch: Watch
         paced.note_busy()
         paced.note_hold(0.0)
     assert paced.retry_factor == 2
-    paced.wait_for_more()
+    paced.leave_lock_to_others()
     assert watch.slept == pytest.approx(BETWEEN_TURNS)
-    paced.wait_for_more()
+    paced.leave_lock_to_others()
     assert watch.slept == pytest.approx(BETWEEN_TURNS)
     for _ in range(20):
         paced.note_hold(0.0)
-    paced.wait_for_more()
+    paced.leave_lock_to_others()
     assert watch.slept == pytest.approx(BETWEEN_TURNS)
 
 
@@ -76,7 +78,7 @@ def depth(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """Return how many are claimed ahead, after turns in which so many jobs ended that took so many seconds each."""
 
     def depth(count: int, seconds: float, every: float, horizon: float = 0.02) -> int:
-        monkeypatch.setattr(pacing, "HORIZON", horizon)
+        monkeypatch.setattr(prefetch, "HORIZON", horizon)
         claimed = Prefetch(InFlight())
         for _ in range(10):
             watch.now += every
