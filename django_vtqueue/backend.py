@@ -216,9 +216,9 @@ class VTQueueBackend(BaseTaskBackend):
         new.parent_id = parent_id
         results = self._results(new, task, given)
         if new.jobs:
-            of_a_job = parent_id is not None or due_at is not None  # a part of what is stored there already
+            # Children and ticks are stored in the transaction of their parent or schedule, which is of this database.
+            immediate = policy.immediate or parent_id is not None or due_at is not None
             then, on_duplicate = partial(self._announce, new, results), options.get("on_duplicate", KEEP)
-            immediate = of_a_job or policy.immediate
             publish(new, self._engine.alias, self.settings, then, on_duplicate=on_duplicate, immediate=immediate)
             if settings.DEBUG:
                 workers.hint_missing_worker(self.database, task.queue_name)

@@ -16,11 +16,10 @@ class NewJobs:
 
     Instants in microseconds. ``start_by``: what has not started by then is never run. ``unique_keys``: one for each
     job, or None; no other job of the queue, whatever its task, may have it until this one has ended ("done"), or
-    started ("start").
-    ``replace``: a waiting job that has the key is overwritten; it gets all that the new job has, but keeps its id.
-    ``concurrency_keys``, ``rate_keys``: also one for each job, or None; they limit how many jobs of a key run at once,
-    and how often they start. ``ordered``: the jobs of such a key run one at a time, in the order in which they were
-    stored. ``parent_id``: the job that waits for their end.
+    started ("start"). ``replace``: a waiting job that has the key is overwritten; it gets all that the new job has, but
+    keeps its id. ``concurrency_keys``, ``rate_keys``: also one for each job, or None; they limit how many jobs of a key
+    run at once, and how often they start. ``ordered``: the jobs of such a key run one at a time, in the order in which
+    they were stored. ``parent_id``: the job that waits for their end.
     """
 
     queue_name: str
@@ -115,8 +114,8 @@ class Scope(NamedTuple):
 
     ``worker``: one that takes no second copy of a job that it runs. The last three are set for one limited queue only.
     ``jobs_left``: how many more of its jobs may run; raw jobs with a ``concurrency_key`` are not counted.
-    ``starts_left``: how many of its jobs may start now. None of either: any number. ``not_before``: no job may start
-    before that instant.
+    ``starts_left``: how many of its jobs may start now. None: any number. ``not_before``: no job may start before that
+    instant.
     """
 
     queues: tuple[str, ...] | None
@@ -138,8 +137,9 @@ Handle = int | str  # names a row; only its engine understands it
 class Due(NamedTuple):
     """A row that a claim may take.
 
-    ``fresh``: it was never claimed, has more than one attempt, no ``expires``, and no unique key until its start. Only
-    such a job may be claimed ahead, if no limit can hold for it; its attempt is counted when it begins. ``start_by``:
+    ``fresh``: it was never claimed, has more than one attempt, no ``expires``, no key with ``unique_until="start"``.
+    Only such a job may be claimed ahead, if no limit can hold for it: its attempt is counted a moment after it begins,
+    so a crash in between is not counted, and the only attempt of a job would be made twice. ``start_by``:
     when it expires. ``queue_name``: of a job with a key, and where the claim asks for the names. ``again``: it runs
     already, and this claim adds a copy.
     """
@@ -169,7 +169,7 @@ class Due(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A hidden row that may become visible again.
+    """A hidden row, which no claim sees until its ``lease_until``, and that may become visible again.
 
     ``held``: a worker holds it, whose lease has ended although it had the time to renew it. Else the row was released
     a moment ago.

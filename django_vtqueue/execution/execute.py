@@ -262,10 +262,12 @@ class Execution:
     def hold_up_queue(self, error: Retry, delay: float | None) -> None:
         """Pause the queue until the next attempt; if there is none, for as long as it would have been put off."""
         try:
-            given = error.delay if delay is None else delay
-            seconds = self.policy.delay(self.job.attempts, DEFAULT_BACKOFF)
+            if delay is None and error.delay is not None:
+                delay = _seconds(error.delay)
+            if delay is None:
+                delay = self.policy.delay(self.job.attempts, DEFAULT_BACKOFF)
             reason = storable(replaced(str(error), self.secrets()))
-            hold_up(self.job.queue_name, seconds if given is None else _seconds(given), reason, self.backend.database)
+            hold_up(self.job.queue_name, delay, reason, self.backend.database)
         except Exception as fault:  # it must not cost the job
             error.add_note(f"Its queue could not be paused: {summary(fault)}")
 

@@ -76,14 +76,14 @@ OF_JOBS: list[BaseConstraint] = [
         condition=OfKind(
             id="id",
             integer="priority max_attempts enqueued_at start_by due_at cancelled_at ordered",
-            text="queue_name task_path unique_key concurrency_key rate_key parent_id copies payload steps cancelled_by",
+            text="queue_name task_path unique_key concurrency_key rate_key parent_id copies payload cancelled_by",
         ),
     ),
     CheckConstraint(  # what each claim and each settlement changes: SQLite leaves out the CHECKs of other columns
         name="vtqueue_job_attempt",
         condition=OfKind(
             integer="claims attempts lease_us started_at lease_until moved_from finished_at kept_until",
-            text="worker_id unique_until history result progress_text",
+            text="worker_id unique_until history result steps progress_text",
         ),
     ),
 ]

@@ -333,14 +333,14 @@ class Migration(migrations.Migration):
                         condition=django_vtqueue.fields.constraints.OfKind(
                             id="id",
                             integer="priority max_attempts enqueued_at start_by due_at cancelled_at ordered",
-                            text="queue_name task_path unique_key concurrency_key rate_key parent_id copies payload steps cancelled_by",
+                            text="queue_name task_path unique_key concurrency_key rate_key parent_id copies payload cancelled_by",
                         ),
                         name="vtqueue_job_kinds",
                     ),
                     models.CheckConstraint(
                         condition=django_vtqueue.fields.constraints.OfKind(
                             integer="claims attempts lease_us started_at lease_until moved_from finished_at kept_until",
-                            text="worker_id unique_until history result progress_text",
+                            text="worker_id unique_until history result steps progress_text",
                         ),
                         name="vtqueue_job_attempt",
                     ),

@@ -41,7 +41,8 @@ def test_each_outcome_has_its_line(database: Database, drain: Drain) -> None:
     dying = database.enqueue(tasks.raise_it, "BaseException")
     worker = drain("--threads", "2")
     ready = worker.lines("vtworker ")[0]
-    assert re.fullmatch(r"vtworker [^:]+:\d+ ready: queues all; 2 threads; db\.sqlite3 \(wal, normal\)", ready)
+    of_database = r"db\.sqlite3 \(wal, normal\)|\w+ \(PostgreSQL [\d.]+, synchronous_commit \w+\)"
+    assert re.fullmatch(rf"vtworker [^:]+:\d+ ready: queues all; 2 threads; ({of_database})", ready)
     ok = line_of(worker, "ok ")
     assert re.fullmatch(rf"ok    {JOB} queue=emails attempt=1 wait={TIME} run={TIME}", ok)
     assert f"tasks.add …{succeeding[-8:]}" in ok

@@ -90,7 +90,7 @@ class PostgreSQLEngine(
             for _, some in parts(places, lambda index: str(rows[index]["payload"])):
                 once = _once_each([rows[index] for index in some], new.replace)
                 given = {"jobs": json.dumps(once, ensure_ascii=False), **values}
-                of_key = {key: (job_id, path) for job_id, key, path in self._rows(sql.TO_KEY, given)}
+                of_key = {key: (job_id, path) for job_id, key, path in self._rows(sql.UPDATE_IF_TAKEN, given)}
                 for index in some:
                     row = rows[index]
                     if (key := row["unique_key"]) is not None and of_key[key][0] != row["id"]:
@@ -100,7 +100,7 @@ class PostgreSQLEngine(
     def _is_stored_alone(self, values: dict[str, Any]) -> bool:
         """Store one job by one statement, unless its key is taken, or is being taken at REPEATABLE READ."""
         try:
-            return bool(self._run(sql.IF_UNIQUE, values))
+            return bool(self._run(sql.SKIP_IF_TAKEN, values))
         except OperationalError as error:
             if self._in_transaction or self.trouble(error) is not Trouble.BUSY:
                 raise

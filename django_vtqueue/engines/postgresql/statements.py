@@ -95,8 +95,10 @@ FROM json_to_recordset(%(jobs)s::json)
     AS mine(id uuid, payload text, unique_key text, concurrency_key text, rate_key text)
 ON CONFLICT (queue_name, unique_key)
 WHERE finished_at IS NULL AND unique_key IS NOT NULL AND NOT unique_until = 'started' DO """
-IF_UNIQUE = f"{INSERT_WITH_OPTIONS}NOTHING"  # tried first where there is one job: it changes no row that has the key
-TO_KEY = f"""{INSERT_WITH_OPTIONS}UPDATE
+SKIP_IF_TAKEN = (
+    f"{INSERT_WITH_OPTIONS}NOTHING"  # tried first where there is one job: it changes no row that has the key
+)
+UPDATE_IF_TAKEN = f"""{INSERT_WITH_OPTIONS}UPDATE
 SET attempts = {REPLACING.format("0", "attempts")}, moved_from = {REPLACING.format("NULL", "moved_from")},
     {", ".join(f"{name} = {REPLACING.format(f'excluded.{name}', name)}" for name in REPLACED)}
 RETURNING {hexed("id")}, unique_key, task_path"""

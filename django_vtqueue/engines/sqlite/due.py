@@ -135,7 +135,8 @@ SELECT json_group_array({DUE_ROW}) FROM (
     SELECT {DUE_VALUES} FROM best CROSS JOIN vtqueue_job AS job WHERE job.rowid = best.rowid
 ) AS due"""
 
-# Of all queues and kinds, for what no claim comes across: a job that has started in time has no start_by any more.
+# Of all queues and kinds: it finds what no claim looks at, as where a queue has no worker. A job that has used an
+# attempt has no start_by any more.
 OVERDUE = f"""
 SELECT json_group_array({DUE_ROW}) FROM (
     SELECT {DUE_VALUES} FROM vtqueue_job AS job INDEXED BY vtqueue_job_start_by
@@ -159,8 +160,8 @@ SELECT min((
     )) FROM level WHERE level.priority IS NOT NULL
 )) FROM json_each(:names) AS name"""
 
-# Hidden rows that may become visible again, of the queues that have any: released rows, and rows whose lease has
-# ended, if the holder has had the time to renew it (see core/grace.py).
+# Hidden rows that may become visible again, of the queues that have any: rows that were given back and are hidden for a
+# moment (no worker_id), and rows whose lease has ended, if the holder has had the time to renew it (core/grace.py).
 NAME_HINT = LEVEL_HINT.replace("level.priority", "name.value")
 GRACE = f"min(job.lease_us / {grace.GRACE_DIVISOR}, :grace)"
 HIDDEN_OF_NAME = "job.queue_name = name.value AND (job.task_path = '') = :raw"

@@ -93,10 +93,12 @@ class SQLiteEngine(SQLiteClaiming, SQLiteSettling, SQLiteOverflow, SQLiteLimits,
         connection, options = self._connected(), _options(new)
         values = _common(new) | options
         [(values["id"], values["payload"])] = new.jobs
-        if self._write(connection, sql.insert_with((*options,), sql.IF_UNIQUE), values):
+        if self._write(connection, sql.insert_with((*options,), sql.SKIP_IF_TAKEN), values):
             return {}
         values["replace"] = new.replace
-        [(job_id, _, task_path)] = self._write(connection, sql.insert_with((*options,), sql.TO_KEY), values, all_rows)
+        [(job_id, _, task_path)] = self._write(
+            connection, sql.insert_with((*options,), sql.UPDATE_IF_TAKEN), values, all_rows
+        )
         return {0: (job_id, task_path)} if job_id != values["id"] else {}
 
     def _insert_many(self, new: NewJobs) -> dict[int, tuple[str, str]]:

@@ -172,32 +172,32 @@ class SQLiteSettling(SQLiteConnection):
     def settle(self, settlements: Sequence[Settlement]) -> set[ClaimKey]:
         dying = [item for item in settlements if item.state == states.FAILED]
         done = [item for item in settlements if item.state == states.SUCCESSFUL]
-        again = [item for item in settlements if item.state == states.READY]
+        unfinished = [item for item in settlements if item.state == states.READY]
         large = [item for item in done if len(item.result or "") > LARGE]
         small = [item for item in done if len(item.result or "") <= LARGE] if large else done
         lost = self._bury(dying) if dying else set()
-        if again:
-            lost |= self._again(again)
+        if unfinished:
+            lost |= self._end_unfinished(unfinished)
         if small:
             lost |= self._ack(small)
         for item in large:
             lost |= self._ack([replace(item, result=None)], item.result)
         return lost
 
-    def _again(self, again: Sequence[Settlement]) -> set[ClaimKey]:
-        if back := [guard(item.job) for item in again if item.as_before]:
+    def _end_unfinished(self, unfinished: Sequence[Settlement]) -> set[ClaimKey]:
+        if back := [guard(item.job) for item in unfinished if item.as_before]:
             self._run(TAKE_KEYS_BACK, {"held": json.dumps(back)})
-        ready, waiting = [s for s in again if not s.waiting], [s for s in again if s.waiting]
+        ready, waiting = [s for s in unfinished if not s.waiting], [s for s in unfinished if s.waiting]
         lost = self._make_ready(ready) if ready else set()
         if waiting:
             lost |= self._wait(waiting)
         return lost
 
-    def _make_ready(self, again: Sequence[Settlement]) -> set[ClaimKey]:
-        rows = _json(again, SETTLED)
-        released = [guard(s.job) for s in again if s.due_at is None and s.history is None]
+    def _make_ready(self, ready: Sequence[Settlement]) -> set[ClaimKey]:
+        rows = _json(ready, SETTLED)
+        released = [guard(s.job) for s in ready if s.due_at is None and s.history is None]
         refused = self._keys(NOT_RELEASABLE, {"held": json.dumps(released)}) if released else set()
-        if self._run(MAKE_READY, {"settlements": rows}) == len(again):
+        if self._run(MAKE_READY, {"settlements": rows}) == len(ready):
             return set()
         return refused | self._keys(NOT_SETTLED, {"settlements": rows})
 

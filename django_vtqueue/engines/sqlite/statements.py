@@ -56,15 +56,16 @@ REPLACING = (
     "CASE WHEN :replace AND lease_until IS NULL AND steps IS NULL AND task_path = excluded.task_path "
     "THEN {} ELSE vtqueue_job.{} END"
 )
+# "started": its key was unique until its start, and it has started (core/unique.py).
 IF_TAKEN = """
 ON CONFLICT (queue_name, unique_key)
 WHERE finished_at IS NULL AND unique_key IS NOT NULL AND NOT unique_until = 'started' DO """
-TO_KEY = f"""{IF_TAKEN}UPDATE
+UPDATE_IF_TAKEN = f"""{IF_TAKEN}UPDATE
 SET attempts = {REPLACING.format("0", "attempts")}, moved_from = {REPLACING.format("NULL", "moved_from")},
     {", ".join(f"{name} = {REPLACING.format(f'excluded.{name}', name)}" for name in REPLACED)}
 RETURNING id, unique_key, task_path"""
 
-IF_UNIQUE = f"{IF_TAKEN}NOTHING"  # tried first: most keys are new, and RETURNING costs a seventh
+SKIP_IF_TAKEN = f"{IF_TAKEN}NOTHING"  # tried first: most keys are new, and RETURNING costs a seventh
 
 INSERT_MANY_WITH_OPTIONS = f"""
 INSERT INTO vtqueue_job ({COMMON}, {OPTIONS}, claims, attempts, worker_id, state, history)
@@ -72,7 +73,7 @@ SELECT
     json_extract(value, '$[0]'), :queue_name, :task_path, :priority, :max_attempts, :lease_us, :enqueued_at, :due_at,
     json_extract(value, '$[4]'), json_extract(value, '$[1]'), :unique_until, json_extract(value, '$[2]'),
     :ordered, json_extract(value, '$[3]'), :parent_id, :start_by, 0, 0, '', 'READY', '[]'
-FROM json_each(:jobs) WHERE true{TO_KEY}"""
+FROM json_each(:jobs) WHERE true{UPDATE_IF_TAKEN}"""
 
 # A look at the index alone. The hint is for statistics of a time when there were few rows.
 # With what a worker gave back as it ended: it is hidden for a second, and then until the next claim unhides it.
