@@ -69,7 +69,7 @@ class Worker:
         self.pool = Pool(options.threads, backend, log, self.take_outcome, self.start_clock)
         self.work = Work(self.engine, backend, self.id, self.pool, options, log, self.scopes, self.state)
         self.turns = Turns(self.work, self.heartbeat, self.scopes)
-        self.renewals = RenewalThread(backend.database, self.work.leases, self.work.tell_end)
+        self.renewals = RenewalThread(backend.database, self.work.leases, self.work.clocks.tell)
         self.shutdown = Shutdown(self.turns, options)
         self.left_running = False  # afterwards: whether code of released jobs may still run
         self._obeyed = WORK  # what it was asked to do last
@@ -122,12 +122,12 @@ class Worker:
 
         The limit is not set by the loop: the task may keep the interpreter from the loop from now on.
         """
-        self.work.start_clock(notice.key, runs=not isinstance(notice, TransactionWaits))
+        self.work.clocks.start(notice.key, runs=not isinstance(notice, TransactionWaits))
         self.mailbox.put(notice)
 
     def take_outcome(self, outcome: Outcome) -> None:
         """Take what came of a job from its thread: it cannot be over its time any more, whatever the loop waits for."""
-        self.work.stop_clock(outcome.job.key)
+        self.work.clocks.stop(outcome.job.key)
         self.mailbox.put(outcome)
 
     def rung(self, workers: bool) -> None:

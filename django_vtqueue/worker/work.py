@@ -1,10 +1,9 @@
 """The work of one worker: the jobs that it holds, from the claim to the settlement, and what becomes of them."""
 
 import logging
-import time
 from collections.abc import Sequence
 from dataclasses import replace
-from threading import Lock, Thread
+from threading import Thread
 
 from django.db import connections
 
@@ -23,6 +22,7 @@ from ..queue.limits import Imports
 from ..queue.settling import settle, settled_before
 from ..tasks.limits import load_task
 from .in_flight import InFlight
+from .job_clocks import JobClocks
 from .leases import Leases
 from .log import WorkerLog, job_name
 from .next_due import NextDue
@@ -36,7 +36,6 @@ from .transactional_line import TransactionalLine
 logger = logging.getLogger("django_vtqueue")
 
 NOT_STORED = Failure("django_vtqueue.exceptions.OutcomeNotStored", "The outcome could not be stored.", "", "not stored")
-TOLD_LATER = 1.0  # seconds: the thread that looks after leases looks five times as often
 AT_ONCE = 400  # jobs that one transaction settles, or claims ahead, at the most: other writers wait for its end
 
 
@@ -59,6 +58,7 @@ class Work:
         self.limits = replace(limits_of(backend, options), imports=Imports(self.load))
         self.next_due = NextDue(engine, scopes, backend.limits)
         self.in_flight = InFlight()
+        self.clocks = JobClocks(self.in_flight, backend, state)
         self.leases = Leases(engine, worker_id, backend, self.in_flight)
         self.prefetch = Prefetch(self.in_flight)
         self.transactional = TransactionalLine(backend)
@@ -66,7 +66,6 @@ class Work:
         self.outcomes: list[Outcome] = []  # finished, not yet settled
         self.next_transactional: HeldJob | None = None  # a transactional job whose turn it is
         self.jobs_started = 0
-        self._clock_lock = Lock()
         self._none_ahead = False  # the last claim had no free slot, and found nothing that may be claimed ahead
 
     # Capacity
@@ -161,16 +160,11 @@ class Work:
 
     def tell_supervisor(self) -> None:
         """Tell the supervisor what this worker holds and has done, and until when it needs no help."""
-        self.tell_end()
+        self.clocks.tell()
         state = self.state
         state.renew_by = self.leases.renew_by
         state.held, state.started, state.ended = len(self.in_flight), self.jobs_started, self.log.ended
         state.longest_hold, state.importing = self.engine.longest_hold, self.limits.imports.lately()
-
-    def tell_end(self) -> None:
-        """Tell the supervisor when the time of the next job is up; from any thread."""
-        with self._clock_lock:  # a thread may set the limit of its job meanwhile
-            self.state.ends_at = self.in_flight.next_end()
 
     def note_transaction_waits(self, key: ClaimKey) -> None:
         """Note that a job is transactional."""
@@ -181,22 +175,6 @@ class Work:
         """Note that the transaction of a job has begun."""
         if job := self.in_flight.get(key):
             self.transactional.note_begun(job)
-
-    def start_clock(self, key: ClaimKey, *, runs: bool) -> None:
-        """Have the time of a job run from now on, and tell the supervisor, or have it not run; from any thread."""
-        if job := self.in_flight.get(key):
-            seconds = longest_runs([job], self.backend)[0] if runs else NEVER
-            with self._clock_lock:
-                self.in_flight.start_clock(key, seconds)
-                self.state.ends_at = min(self.state.ends_at, time.monotonic() + seconds)
-
-    def stop_clock(self, key: ClaimKey) -> None:
-        """Have the time of a job that has ended not be up; from its thread, for the loop may wait for a lock.
-
-        What has much time left is told to the supervisor later, by the loop or by the thread that looks after leases.
-        """
-        if self.in_flight.stop_clock(key) < time.monotonic() + TOLD_LATER:
-            self.tell_end()
 
     # Out
 
