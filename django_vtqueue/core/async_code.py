@@ -3,10 +3,11 @@
 import asyncio
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from inspect import isawaitable
-from typing import Any
+from typing import Any, cast
 
 from ..exceptions import TaskTimeout
 from .event_loops import in_loop
@@ -30,45 +31,53 @@ def awaited(function: Callable[..., Awaitable[Any]], seconds: float | None = Non
     ``end_code`` and Ctrl-C end it at its next await. It runs in a thread of its own, where only its event loop can end
     it; a process that it forks ends instead of going on in a copy of that loop.
     """
+    return lambda *args, **kwargs: AsyncCall(function, seconds).wait(args, kwargs)
 
-    def wait(*args: Any, **kwargs: Any) -> Any:
-        thread, ended = threading.get_ident(), threading.Event()
-        running: list[Callable[[], object]] = []  # what cancels it
 
-        def end() -> None:
-            ended.set()
-            for cancel in running:
-                with suppress(RuntimeError):  # the loop is closed
-                    cancel()
+class AsyncCall:
+    """One call of an async function, for which a thread waits; see awaited."""
 
-        async def call() -> Any:
-            loop, task = asyncio.get_running_loop(), asyncio.current_task()
-            running.append(lambda: loop.call_soon_threadsafe(task.cancel))  # type: ignore[union-attr]
-            limit = asyncio.timeout(seconds)
-            try:
-                if ended.is_set():  # before there was something to cancel
-                    raise asyncio.CancelledError
-                async with limit:
-                    with ForksEnd():
-                        return await function(*args, **kwargs)
-            except (asyncio.CancelledError, TimeoutError) as error:
-                if ended.is_set() or limit.expired():
-                    raise TaskTimeout from error
-                raise
-            finally:
-                running.clear()
+    def __init__(self, function: Callable[..., Awaitable[Any]], seconds: float | None) -> None:
+        self.function, self.seconds = function, seconds
+        self._ended = threading.Event()
+        self._cancel: Callable[[], object] | None = None  # while it runs
 
-        outer, _awaiting[thread] = _awaiting.get(thread), end
+    def wait(self, args: Iterable[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Return what it returns; raise what it raises, TaskTimeout if it was ended or its time is up."""
+        thread = threading.get_ident()
+        outer, _awaiting[thread] = _awaiting.get(thread), self.end
         try:
-            with interrupting(end):
-                return in_loop(call)
+            with interrupting(self.end):
+                return in_loop(lambda: self._run(args, kwargs))
         finally:
             if outer:
                 _awaiting[thread] = outer
             else:
                 del _awaiting[thread]
 
-    return wait
+    def end(self) -> None:
+        """End it at its next await; from any thread."""
+        self._ended.set()
+        if cancel := self._cancel:
+            with suppress(RuntimeError):  # the loop is closed
+                cancel()
+
+    async def _run(self, args: Iterable[Any], kwargs: Mapping[str, Any]) -> Any:
+        loop, task = asyncio.get_running_loop(), cast(asyncio.Task[Any], asyncio.current_task())
+        self._cancel = partial(loop.call_soon_threadsafe, task.cancel)
+        limit = asyncio.timeout(self.seconds)
+        try:
+            if self._ended.is_set():  # before there was something to cancel
+                raise asyncio.CancelledError
+            async with limit:
+                with ForksEnd():
+                    return await self.function(*args, **kwargs)
+        except (asyncio.CancelledError, TimeoutError) as error:
+            if self._ended.is_set() or limit.expired():
+                raise TaskTimeout from error
+            raise
+        finally:
+            self._cancel = None
 
 
 @contextmanager
