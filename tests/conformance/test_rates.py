@@ -367,3 +367,65 @@ def test_earliest_of_a_queue_with_a_rate(bench: Bench, monkeypatch: pytest.Monke
     assert limited.limits.earliest(limited.engine, [Scope(None, False)]) == at(65)
     assert limited.claim(64) == {}
     assert names(limited.claim(65)) == "b"
+
+
+def state_of(limited: Limited) -> tuple[float, float]:
+    """Return when the next start of the queue is due, and its interval, in seconds."""
+    next_at, interval = limited.engine.rates([of_queue("q")])[of_queue("q")]
+    return (next_at - at(0)) / 1e6, interval / 1e6
+
+
+@pytest.mark.parametrize("burst", [1, 5])
+def test_the_rate_of_a_queue_is_faster_now(bench: Bench, burst: int) -> None:
+    """The last start counts by the new rate; a burst by the old one leaves one start, and then the new rate holds."""
+    old = Limited(bench, q={"rate": "1/h", "burst": burst})
+    old.publish("app.plain", *"abcdefghijklmn")
+    assert len(old.claim()) == burst
+    new = Limited(bench, q={"rate": "1/s", "burst": burst})
+    if burst == 1:
+        assert new.claim(0.5) == {}
+    assert len(new.claim(1)) == 1
+    assert state_of(new) == (1 + burst, 1)
+    assert [len(new.claim(now)) for now in (1.5, 2, 2.5, 3)] == [0, 1, 0, 1]
+
+
+def test_the_rate_of_a_queue_is_slower_now(bench: Bench) -> None:
+    """The last start counts by the new rate."""
+    old = Limited(bench, q={"rate": "1/s"})
+    old.publish("app.plain", *"abc")
+    assert len(old.claim()) == 1
+    new = Limited(bench, q={"rate": "1/m"})
+    assert [len(new.claim(now)) for now in (30, 59, 60, 119, 120)] == [0, 0, 1, 0, 1]
+
+
+def test_two_rates_of_a_queue_in_one_deploy(bench: Bench) -> None:
+    """Each worker's next start comes an interval of its own after the last one, whoever made that."""
+    slow, fast = Limited(bench, q={"rate": "6/m"}), Limited(bench, q={"rate": "1/s"})
+    slow.publish("app.plain", *"abcdefghijkl")
+    assert len(slow.claim()) == 1
+    assert [len(each.claim(now)) for now in (0.5, 1, 2, 11.9, 12) for each in (slow, fast)] == [
+        *(0, 0, 0, 1, 0, 1, 0, 1, 0, 0),
+    ]
+    assert [len(slow.claim(now)) for now in (21.8, 21.9)] == [0, 1]
+
+
+def test_two_bursts_of_a_queue_in_one_deploy(bench: Bench) -> None:
+    """The smaller one waits until the bursts of the others are over: it does not give them room for further ones."""
+    large, small = Limited(bench, q={"rate": "1/s", "burst": 10}), Limited(bench, q={"rate": "1/s"})
+    large.publish("app.plain", *"abcdefghijklmnopqrstuvwxyz")
+    assert len(small.claim()) == 1
+    assert len(large.claim(0)) == 9
+    for now in (0.1, 0.2, 0.3):
+        assert small.claim(now) == {}
+        assert large.claim(now) == {}
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+def test_the_rate_of_a_queue_after_a_clock_that_was_ahead(bench: Bench, restarted: bool) -> None:
+    """One start is allowed at once, and then the rate holds, whether its worker has made the state or another one."""
+    limited = Limited(bench, q={"rate": "1/s", "burst": 3})
+    limited.publish("app.plain", *"abcdefghij")
+    assert len(limited.claim(600)) == 3
+    if restarted:
+        limited = Limited(bench, q={"rate": "1/s", "burst": 3})
+    assert [len(limited.claim(now)) for now in (5, 5.5, 6, 7, 20)] == [1, 0, 1, 1, 3]
