@@ -19,7 +19,7 @@ from hashlib import blake2b
 from django.db.models import Q
 
 from ..conf import configured
-from ..core.clock import SECOND, from_instant
+from ..core.clock import SECOND, from_instant, to_instant
 from ..core.ticks import Ticks
 from ..engines import Engine, database_of
 from ..exceptions import UnknownTask
@@ -182,15 +182,16 @@ def _of_a_wrong_clock(engine: Engine, now: int) -> list[Schedule]:
     for row in Schedule.objects.using(engine.alias).filter(_stamped_ahead(now)):
         with suppress(ValueError):  # its time zone is not known here
             next_at, ran = row.next_at, row.last_at is not None and row.last_at > far
-            set_next(row, now)
             if ran:
                 row.last_at = None
+            set_next(row, now)
             if ran or (next_at and row.next_at and next_at > row.next_at):
                 found.append(row)
     return found
 
 
 def set_next(row: Schedule, now: int) -> None:
-    """Have a schedule run at the first of its ticks that is to come."""
-    following = Ticks(row.expression, row.time_zone).after(now)
+    """Have a schedule run at the first of its ticks that is to come: behind the last one, if the clock was set back."""
+    last = now if row.last_at is None else to_instant(row.last_at)
+    following = Ticks(row.expression, row.time_zone).after(max(now, last))
     row.next_at = None if following is None else from_instant(following)

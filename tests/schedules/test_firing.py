@@ -17,6 +17,7 @@ from django_vtqueue.models import DeadLetter, Job, Schedule, WorkerProcess
 from django_vtqueue.schedules import control, firing
 from django_vtqueue.schedules.declaring import vanished
 from django_vtqueue.tasks import recurring as registry
+from django_vtqueue.tasks.task import import_task_modules
 from django_vtqueue.worker.schedules import Schedules
 
 from ..fake_clock import START, FakeClock, at
@@ -211,6 +212,21 @@ def test_a_clock_that_steps_back_repeats_nothing(alias: str, worker: Worker, dec
     time.instant = at(FIRST + 60)
     look(part)
     assert ticks(alias) == [0, 60]
+
+
+@pytest.mark.parametrize("back", [8, 3600, 3 * 86_400])
+def test_a_rare_schedule_is_not_repeated_by_a_clock_that_steps_back(
+    back: int, alias: str, worker: Worker, declare: Declare, time: FakeClock
+) -> None:
+    """Its next tick is weeks away for it has just run, not because a clock was wrong."""
+    declare(every=28 * 86_400, name="rare")
+    look(part := worker())
+    time.instant = tick = to_instant(schedule(alias, "rare").next_at or 0)
+    look(part)
+    for instant in (tick - back * SECOND, tick, tick + SECOND):
+        time.instant = instant
+        look(part, worker())
+    assert Job.objects.using(alias).count() == 1
 
 
 @pytest.mark.parametrize("how", ["skip", "overlap", "new"])
@@ -505,6 +521,7 @@ def test_what_a_process_without_workers_knows(
     backend: VTQueueBackend, settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str, gone: set[str]
 ) -> None:
     """It asks the task modules of all backends of the database; where one does not import, nothing has vanished."""
+    import_task_modules(())  # those of apps have the backend that is not there below
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(registry, "_functions", {})
     names = [f"tasks_of_a_site{broken}", f"tasks_of_another{broken}"]
@@ -603,6 +620,21 @@ def test_pause_and_resume(alias: str, worker: Worker, declare: Declare, time: Fa
     time.instant = at(FIRST + 360)
     look(part)
     assert ticks(alias) == [360]
+
+
+def test_resumed_after_a_step_back(alias: str, worker: Worker, declare: Declare, time: FakeClock) -> None:
+    """It goes on behind its last tick, which comes again."""
+    declare(every=60, name="minute")
+    look(part := worker())
+    time.instant = at(FIRST)
+    look(part)
+    time.instant = at(FIRST - 12)
+    control.pause("minute", "ann", alias)
+    control.resume("minute", alias)
+    for seconds in (-12, 0, 1):
+        time.instant = at(FIRST + seconds)
+        look(part)
+    assert ticks(alias) == [0]
 
 
 def test_run_now(alias: str, backend: VTQueueBackend, worker: Worker, declare: Declare, time: FakeClock) -> None:
