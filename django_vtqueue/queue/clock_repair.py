@@ -8,6 +8,7 @@ import time
 from ..core.clock import SECOND, since_boot
 from ..core.job import Handle
 from ..engines import Engine
+from .pauses import repair_hold_ups
 
 SLICE = 1000  # rows looked at in one turn: a millisecond
 PERIOD = 1.0  # seconds
@@ -54,6 +55,8 @@ class ClockRepair:
             self._offset = offset
             if was_ahead:
                 self._after = 0
+            if was_ahead or before is None:
+                stepped |= repair_hold_ups(self.engine, now)
         if self._after is None:
             return stepped
         found, self._after = self.engine.stamped_ahead(self._after, now, SLICE)

@@ -51,6 +51,8 @@ class WorkerLog:
         self.count(1)
         if settlement.state == states.FAILED:
             self.dead(settlement)
+            if holds_up(outcome):
+                logger.warning("queue %s is paused for a while by that job", one_line(job.queue_name))
         elif settlement.requested:
             logger.warning("copy  %s %s; another copy runs on", job_name(job), words(settlement))
         elif settlement.waiting:
