@@ -27,12 +27,11 @@ WITH RECURSIVE first(id) AS (
 SELECT id FROM first WHERE id IS NOT NULL LIMIT {limit}"""
 
 
-def first_of_each(rows: QuerySet[M], *columns: str, limit: int, **said: Any) -> QuerySet[M]:
+def first_of_each(rows: QuerySet[M], *columns: str, limit: int) -> QuerySet[M]:
     """Return, of rows, the first of each combination of values, for the first ``limit`` combinations, in no order.
 
     ``columns``: fields or annotations as ``order_by`` takes them, with which an index of these rows begins. The order
-    of ``rows`` says which of those with the same values is the first. ``said``: what the index wants to be said where
-    no column of it is compared (see LineIndex).
+    of ``rows`` says which of those with the same values is the first.
     """
     every, order = rows.model._base_manager.using(rows.db), rows.query.order_by
     names = [column.removeprefix("-") for column in columns]
@@ -44,7 +43,9 @@ def first_of_each(rows: QuerySet[M], *columns: str, limit: int, **said: Any) -> 
         found = rows.filter(**same, **{f"{names[place]}__{comparison}": OuterRef(names[place])})
         following.append(Subquery(found.order_by(*columns[place:], *order).values("pk")[:1]))
     this = every.annotate(**rows.query.annotations).filter(pk=RawSQL("first.id", ()))
-    sql, params = compile_sql(rows.filter(**said).order_by(*columns, *order).values("pk")[:1])
+    # The index of queues wants its first column to be compared, in the first statement too (see LineIndex).
+    compared = {"queue_name__gte": ""} if columns[0] == "queue_name" else {}
+    sql, params = compile_sql(rows.filter(**compared).order_by(*columns, *order).values("pk")[:1])
     next_sql, next_params = compile_sql(this.values(next=Coalesce(*following, None)))
     keys = FIRST_OF_EACH.format(first=sql, following=next_sql, limit=limit)
     return by_key(every).filter(pk__in=RawSQL(keys, params + next_params))

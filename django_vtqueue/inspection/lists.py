@@ -24,7 +24,7 @@ from ..core.job import Handle
 from ..core.unique import is_encodable
 from ..engines import engine_for
 from ..engines.distinct import RAW_AS_INDEXED, count_by
-from ..models import GIVEN_BACK, OF_ALL_QUEUES, PARKED, RESERVED, WAITING, Job
+from ..models import GIVEN_BACK, PARKED, RESERVED, Job, waiting_jobs
 from ..requeueing import PATH
 from ..tasks.signatures import masks_of, searchable
 from .overview import levels
@@ -197,15 +197,14 @@ def due_parts(rows: QuerySet[Any], query: ListQuery, after: Any, now: int) -> It
 def waiting_parts(rows: QuerySet[Any], query: ListQuery, after: RowKey | None, now: int) -> Iterator[ListRange]:
     """Yield what waits, a part for each priority of tasks and of raw payloads, in the order of the claim."""
     of_queue = equal(query, ("queue_name",))
-    rows = rows.filter(of_queue)
-    first, _ = levels(Job.objects.using(rows.db).filter(of_queue or OF_ALL_QUEUES))
+    first, _ = levels(Job.objects.using(rows.db).filter(waiting_jobs(of_queue)))
     time = Q(due_at__lte=now) if query.word == "due" else Q(due_at__gt=now)
     if query.word in ("scheduled", "retrying"):  # what is due never is parked, or waits
         time &= Q(due_at__lt=LAST)
-    rows = rows.filter(WAITING, time).annotate(raw=RAW_AS_INDEXED, handle=engine_for(rows.db).handle())
+    rows = rows.filter(time).annotate(raw=RAW_AS_INDEXED, handle=engine_for(rows.db).handle())
     for priority, raw in sorted(first.values_list("priority", "raw"), key=lambda level: (-level[0], level[1])):
         # A subquery, not the value: PostgreSQL would make ``task_path <> ''`` of it, which no index has.
-        level = rows.filter(raw=RawSQL("(SELECT %s)", (raw,)), priority=priority)
+        level = rows.filter(waiting_jobs(of_queue & Q(priority=priority)), raw=RawSQL("(SELECT %s)", (raw,)))
         part = ListRange(level, ("due_at", "handle"), (priority, int(raw)))
         if after is None or (-priority, raw) > (-int(after[0]), after[1]):
             yield part

@@ -16,7 +16,7 @@ from ..core import copies, states
 from ..core.clock import LAST, from_instant
 from ..engines import engine_for, options_for
 from ..engines.distinct import RAW_AS_INDEXED, RowCount, by_key, compile_sql, count_by, first_of_each, union
-from ..models import GIVEN_BACK, HIDDEN, RESERVED, WAITING, DeadLetter, Job
+from ..models import GIVEN_BACK, HIDDEN, OF_ANY_QUEUE, RESERVED, DeadLetter, Job, waiting_jobs
 
 LEVELS = 20_000  # priorities of all queues together
 READ, LEAST_READ = 20_000, 100  # jobs, of all priorities together and of each: which are retried is in no index
@@ -50,12 +50,11 @@ def sizes(database: str, limit: int, most: int) -> dict[str, int]:
     names, jobs = engine_for(database).queue_names(limit), Job.objects.using(database)
     if not names:
         return {}
-    of_name = [
-        jobs.filter(state, queue_name=RawSQL("name.value", ())).values("pk")[:most] for state in (WAITING, HIDDEN)
-    ]
-    (waiting, *given), (hidden, *others) = ((sql, *params) for sql, params in map(compile_sql, of_name))
+    of_name = Q(queue_name=RawSQL("name.value", ()))
+    states = (jobs.filter(state).values("pk")[:most] for state in (waiting_jobs(of_name), HIDDEN & of_name))
+    (waits, *given), (hidden, *others) = ((sql, *params) for sql, params in map(compile_sql, states))
     with connections[database].cursor() as cursor:
-        sql = SIZES.format(names=", ".join(["(%s)"] * len(names)), waiting=waiting, hidden=hidden)
+        sql = SIZES.format(names=", ".join(["(%s)"] * len(names)), waiting=waits, hidden=hidden)
         cursor.execute(sql, [*names, *given, *others])
         return {name: min(number, most) for name, number in cursor.fetchall()}
 
@@ -109,21 +108,21 @@ class Backlog:
         return self.read - self.retrying - self.waiting - self.parked
 
 
-def levels(jobs: QuerySet[Any], *columns: str, **said: Any) -> tuple[QuerySet[Any], QuerySet[Any]]:
+def levels(jobs: QuerySet[Any], *columns: str) -> tuple[QuerySet[Any], QuerySet[Any]]:
     """Return the first job of each kind and priority among jobs that wait, and the query for all jobs of each.
 
     Inside a priority the rows of the claim index lie in the order of time, so that what is due is one range of it.
-    ``columns``: what else tells levels apart. ``said``: see ``first_of_each``.
+    ``columns``: what else tells levels apart.
     """
     columns = (*columns, "raw", "-priority")
-    jobs = jobs.filter(WAITING).annotate(raw=RAW_AS_INDEXED)
-    first = first_of_each(jobs.order_by("due_at"), *columns, limit=LEVELS, **said).annotate(raw=RAW_AS_INDEXED)
+    jobs = jobs.annotate(raw=RAW_AS_INDEXED)
+    first = first_of_each(jobs.order_by("due_at"), *columns, limit=LEVELS).annotate(raw=RAW_AS_INDEXED)
     return first, jobs.filter(**{name.strip("-"): OuterRef(name.strip("-")) for name in columns})
 
 
 def backlogs(database: str, queue_names: Collection[str], now: int, most: int) -> dict[str, Backlog]:
     """Return what waits in these queues at an instant, each number counted up to ``most`` for each priority."""
-    first, same = levels(Job.objects.using(database), "queue_name", queue_name__gte="")
+    first, same = levels(Job.objects.using(database).filter(waiting_jobs(OF_ANY_QUEUE)), "queue_name")
     later, never = same.filter(due_at__gt=now, due_at__lt=LAST), same.filter(due_at__gte=LAST)
     numbers = {"due": same.filter(due_at__lte=now), "later": later, "never": never}
     counts = first.filter(queue_name__in=queue_names).annotate(**{k: RowCount(v[:most]) for k, v in numbers.items()})

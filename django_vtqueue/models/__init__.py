@@ -7,16 +7,16 @@ from .jobs import (
     GIVEN_BACK,
     HAS_KEY,
     HIDDEN,
-    OF_ALL_QUEUES,
+    OF_ANY_QUEUE,
     PARKED,
     RAW,
     RESERVED,
     UNFINISHED,
-    WAITING,
     AbstractJob,
     DeadLetter,
     Job,
     JobOrLetter,
+    waiting_jobs,
 )
 from .queues import QueueState, Rate, Schedule
 from .requeues import Requeue
@@ -27,12 +27,11 @@ __all__ = [
     "GIVEN_BACK",
     "HAS_KEY",
     "HIDDEN",
-    "OF_ALL_QUEUES",
+    "OF_ANY_QUEUE",
     "PARKED",
     "RAW",
     "RESERVED",
     "UNFINISHED",
-    "WAITING",
     "AbstractJob",
     "DeadLetter",
     "HourlyThroughput",
@@ -46,4 +45,5 @@ __all__ = [
     "Tallied",
     "Throughput",
     "WorkerProcess",
+    "waiting_jobs",
 ]

@@ -19,7 +19,7 @@ T = TypeVar("T")
 LOWEST = -100  # priority
 UNFINISHED = Q(finished_at__isnull=True)
 WAITING = Q(finished_at__isnull=True, lease_until__isnull=True)
-OF_ALL_QUEUES = Q(priority__gte=LOWEST)  # said by a query of what waits that shall use the index of all queues
+OF_ALL_QUEUES, OF_ANY_QUEUE = Q(priority__gte=LOWEST), Q(queue_name__isnull=False)  # of each row
 # What the index of unique keys has.
 HAS_KEY = UNFINISHED & Q(unique_key__isnull=False) & ~Q(unique_until=unique.STARTED)
 HIDDEN = Q(lease_until__isnull=False)
@@ -32,6 +32,14 @@ BOOKED = Q(rate_key__isnull=False) & Q(moved_from__isnull=False) & WAITING
 # SQLite answers without regard to case, nor by a range, which another database answers by its own order of letters.
 RESERVED = Q(*(Exact(Left("queue_name", len(name)), name) for name in names.RESERVED_PREFIXES), _connector=Q.OR)
 RAW = ExpressionWrapper(Q(task_path=""), output_field=BooleanField())
+
+
+def waiting_jobs(which: Q | None = None) -> Q:
+    """Return the condition for jobs that wait: one of the claim's indexes is used for it, not the whole table read.
+
+    ``which``: compares the name of the queue, or the priority; empty: all.
+    """
+    return WAITING & (which or OF_ALL_QUEUES)
 
 
 class AbstractJob(models.Model):
@@ -143,7 +151,7 @@ class Job(AbstractJob):
                 F("due_at"),
                 name="vtqueue_job_queue",
                 condition=WAITING,
-                said=Q(queue_name__isnull=False),  # as any query does that compares the name
+                said=OF_ANY_QUEUE,  # as any query does that compares the name
             ),
             # What is hidden, of one queue and kind: small, for it has the held rows only.
             models.Index(F("queue_name"), RAW, F("lease_until"), name="vtqueue_job_hidden", condition=HIDDEN),

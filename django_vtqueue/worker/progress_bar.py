@@ -10,7 +10,7 @@ from django.db.models import Q
 from ..core.clock import from_instant
 from ..core.job import Scope
 from ..engines import Engine
-from ..models import Job
+from ..models import Job, waiting_jobs
 from ..queue.pauses import paused
 from .log import WorkerLog
 
@@ -49,12 +49,12 @@ def progress_bar(total: Callable[[], int], unit: str, *, show: bool) -> Iterator
 
 def backlog(engine: Engine, scopes: Sequence[Scope], now: int) -> int:
     """Return how many jobs of these scopes are due; those of a paused queue are not counted."""
-    due = Job.objects.using(engine.alias).filter(finished_at=None, lease_until=None, due_at__lte=from_instant(now))
+    due = Job.objects.using(engine.alias).filter(due_at__lte=from_instant(now))
     due = due.exclude(queue_name__in=paused(engine.alias, now))
-    return sum(due.filter(in_scope(scope)).count() for scope in scopes)
+    return sum(due.filter(waiting_in(scope)).count() for scope in scopes)
 
 
-def in_scope(scope: Scope) -> Q:
-    """Return the condition for the jobs of a scope."""
+def waiting_in(scope: Scope) -> Q:
+    """Return the condition for the jobs of a scope that wait."""
     of_kind = Q(task_path="") if scope.raw else ~Q(task_path="")
-    return of_kind if scope.queues is None else of_kind & Q(queue_name__in=scope.queues)
+    return of_kind & waiting_jobs(None if scope.queues is None else Q(queue_name__in=scope.queues))

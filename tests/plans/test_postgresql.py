@@ -17,7 +17,7 @@ from pytest_django import DjangoDbBlocker
 
 from django_vtqueue.inspection import overview
 from django_vtqueue.inspection.holdings import holdings
-from django_vtqueue.models import OF_ALL_QUEUES, Job
+from django_vtqueue.models import OF_ANY_QUEUE, Job, waiting_jobs
 
 from ..conftest import reached
 from ..fake_clock import at
@@ -122,7 +122,8 @@ def test_leases_among_many_unique_keys(table: Table) -> None:
 def test_pages_of_the_admin(table: Table) -> None:
     """The priorities of what waits, of all queues or of each, and what workers have begun, are found by indexes."""
     jobs = Job.objects.using(table.alias)
-    levels = overview.levels(jobs.filter(OF_ALL_QUEUES)), overview.levels(jobs, "queue_name", queue_name__gte="")
+    every, each = jobs.filter(waiting_jobs()), jobs.filter(waiting_jobs(OF_ANY_QUEUE))
+    levels = overview.levels(every), overview.levels(each, "queue_name")
     for first, _ in levels:
         list(first.all())  # marks what is dead in the indexes, as Table.explain does
     with explained(table) as plans:

@@ -25,7 +25,7 @@ from ...core.ids import shown_worker
 from ...core.job import Scope
 from ...database_checks import TAG
 from ...engines import Engine, Trouble, engine_for
-from ...models import PARKED, WAITING, Job
+from ...models import PARKED, Job
 from ...queue.pauses import paused
 from ...queue.schema import mismatch
 from ...tasks.task import import_task_modules
@@ -35,7 +35,7 @@ from ...worker.loop import Worker
 from ...worker.options import WorkerOptions, limits_of, scopes_of, served
 from ...worker.outage import Outage
 from ...worker.process import READY, StopSignals, exit_at_once, fill_streams, notify_systemd
-from ...worker.progress_bar import drain_bar, in_scope
+from ...worker.progress_bar import drain_bar, waiting_in
 from ...worker.reload import run_with_reload, stop_with_parent
 from ...worker.supervisor import Supervisor
 from ...worker.thread_pool import ThreadRefused
@@ -157,7 +157,7 @@ class Command(BaseCommand):
 
 def left_for_later(engine: Engine, scopes: Sequence[Scope]) -> str:
     """Return how many jobs a drain leaves, and when the first of them is due; "" if it leaves none."""
-    waiting = Job.objects.using(engine.alias).filter(Q(*map(in_scope, scopes), _connector=Q.OR), WAITING)
+    waiting = Job.objects.using(engine.alias).filter(Q(*map(waiting_in, scopes), _connector=Q.OR))
     found = list(waiting.values_list("attempts")[: COUNTED + 1])
     if not found:
         return ""

@@ -17,7 +17,7 @@ from ...core.failures import printable
 from ...core.humanize import local
 from ...core.names import is_reserved, refusal
 from ...engines import engine_for
-from ...models import RESERVED, WAITING, Job
+from ...models import RESERVED, Job, waiting_jobs
 from ...queue import pauses
 from ..arguments import duration_or_moment, login, remark_on
 
@@ -115,7 +115,7 @@ def unfinished(database: str, now: int) -> tuple[Counter[str], Counter[str]]:
         jobs = Job.objects.using(database).filter(rows, ~RESERVED).order_by("queue_name")
         return Counter(dict(jobs.values_list("queue_name").annotate(Count("pk"))))
 
-    return by_queue(WAITING) + by_queue(Q(lease_until__lte=now)), by_queue(Q(lease_until__gt=now))
+    return by_queue(waiting_jobs()) + by_queue(Q(lease_until__lte=now)), by_queue(Q(lease_until__gt=now))
 
 
 def chosen(backend: VTQueueBackend, options: dict[str, Any], found: Counter[str]) -> list[str]:
