@@ -41,10 +41,13 @@ SELECT 'r' || n, %(now)s, 1000 FROM generate_series(1, %(rows)s) AS n"""
 
 
 class Table:
-    """The tables of one database. ``dead``: pages of an index that are full of entries of rows that are gone."""
+    """The tables of one database. ``dead``: pages of an index that are full of entries of rows that are gone.
+
+    ``known``: whether the server has ever made statistics.
+    """
 
     def __init__(self, alias: str) -> None:
-        self.alias, self.dead = alias, 0
+        self.alias, self.dead, self.known = alias, 0, True
 
     def run(self, statement: str, values: Any = None) -> list[tuple[Any, ...]]:
         with connections[self.alias].cursor() as cursor:

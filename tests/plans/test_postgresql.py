@@ -17,12 +17,13 @@ from pytest_django import DjangoDbBlocker
 
 from django_vtqueue.inspection import overview
 from django_vtqueue.inspection.holdings import holdings
+from django_vtqueue.inspection.lists import ListQuery, count_jobs, list_jobs
 from django_vtqueue.models import OF_ANY_QUEUE, Job, waiting_jobs
 
 from ..conftest import reached
 from ..fake_clock import at
 from ..postgresql import Server
-from .postgresql import CLAIMS, ROWS, STATEMENTS, TABLES, WAITING_ID, Table, nodes
+from .postgresql import CLAIMS, DUE, HIDDEN, KEY, PARKED, QUEUE, ROWS, STATEMENTS, TABLES, WAITING_ID, Table, nodes
 
 NAME = "plans"
 MOST = 2000  # pages; the tables have thousands
@@ -57,8 +58,10 @@ def table(request: pytest.FixtureRequest, full: Table) -> Table:
     match request.param:
         case "":
             full.forget()
+            full.known = False
         case "analyzed":
             full.analyze()
+            full.known = True
         case "changed since":
             full.update_much()
             full.dead = DEAD
@@ -130,3 +133,47 @@ def test_pages_of_the_admin(table: Table) -> None:
         assert [len(first.all()) for first, _ in levels] == [14, 70]
         assert overview.begun(table.alias, ["w1", "w2"], 5, 100, at(0)) == []
     assert len(plans) == 3
+
+
+WORKER = "vtqueue_job_worker"
+LISTS = {  # by the word of each, the indexes of which it is a range
+    "": {KEY},
+    "due": {DUE, QUEUE, HIDDEN, KEY},
+    **{word: {DUE, QUEUE, KEY} for word in ("scheduled", "retrying", "waiting")},
+    "parked": {PARKED},
+    **{word: {WORKER, HIDDEN} for word in ("running", "expired")},
+    "done": {KEY},
+}
+FILTERS: dict[str, dict[str, Any]] = {
+    "": {},
+    "of a queue": {"queue_name": "q1"},
+    "of a task": {"task_path": "app.tasks.one"},
+    "of a queue and an unknown task": {"queue_name": "q1", "task_path": "none"},
+}
+UNKNOWN = "a server that has never made statistics may read the whole table for jobs in any state"
+
+
+@pytest.mark.parametrize("filters", FILTERS)
+@pytest.mark.parametrize("word", LISTS)
+def test_lists_of_the_admin(table: Table, word: str, filters: str) -> None:
+    """Each is a range of an index: for some hundred jobs hardly more are read."""
+    if not table.known and word in ("", "done"):
+        pytest.skip(UNKNOWN)
+    rows = Job.objects.using(table.alias).defer("payload", "history", "result")
+    query = ListQuery(word=word, **FILTERS[filters])
+    list_jobs(rows, query, None, size=500, limit=20, now=at(0))
+    with explained(table) as plans:
+        list_jobs(rows, query, None, size=500, limit=20, now=at(0))
+    steps = [step for plan in plans for step in nodes(plan)]
+    used = {LIKE.sub(r"\1_pkey", step["Index Name"]) for step in steps if "Index Name" in step}
+    assert used <= LISTS[word], plans
+
+
+def test_counts(table: Table) -> None:
+    """The jobs of each word are counted by the index of its list, in which they are looked at."""
+    if not table.known:
+        pytest.skip(UNKNOWN)
+    jobs, query = Job.objects.using(table.alias), ListQuery(task_path="none")
+    count_jobs(jobs, query, 500, at(0))
+    with explained(table):
+        count_jobs(jobs, query, 500, at(0))
