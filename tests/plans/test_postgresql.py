@@ -177,3 +177,18 @@ def test_counts(table: Table) -> None:
     count_jobs(jobs, query, 500, at(0))
     with explained(table):
         count_jobs(jobs, query, 500, at(0))
+
+
+def test_what_waits_is_counted_without_compilation(table: Table) -> None:
+    """The planner expects very many rows, and would have machine code made, which takes longer than to count."""
+    settings = []
+
+    def look(execute: Callable[..., Any], sql: str, params: Any, *given: Any) -> Any:
+        settings.append(execute("SHOW jit", (), *given).fetchall()[0][0])
+        return execute(sql, params, *given)
+
+    table.run("SET jit = on")
+    with connections[table.alias].execute_wrapper(look):
+        overview.backlogs(table.alias, ["q0", "q1"], at(0), 20)
+    assert settings[-2:] == ["off", "off"]
+    assert table.run("SHOW jit") == [("on",)]

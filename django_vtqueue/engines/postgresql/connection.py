@@ -187,6 +187,13 @@ class PostgreSQLConnection:
             if not raw.info.transaction_status:  # else it is closed, or broken
                 raw.isolation_level = usual
 
+    @contextmanager
+    def uncompiled(self) -> Iterator[None]:
+        """See Engine. It holds until the end of the transaction, which may be the caller's."""
+        with self.atomic():
+            self._run("SET LOCAL jit = off")
+            yield
+
     def yielding(self, write: Callable[[], T]) -> T:
         """See Engine. The last try waits as long as any statement does, for a row that is locked for long."""
         usual = self._value("SELECT current_setting('lock_timeout')", {}) if self._in_transaction else None
