@@ -1,4 +1,4 @@
-"""The engine of a database, and which settings hold for a queue or a database (``options.py``).
+"""The engine of a database, and which settings hold for a queue or a database (``routing.py``).
 
 The contract of an engine is in ``base.py``, the SQL of each kind of database in a folder.
 """
@@ -8,7 +8,8 @@ from functools import lru_cache
 from django.db import connections
 
 from .base import Engine, Listener, Trouble
-from .options import (
+from .postgresql.engine import PostgreSQLEngine
+from .routing import (
     backend_options,
     database_for,
     database_of,
@@ -19,7 +20,6 @@ from .options import (
     require_app,
     shares_disk,
 )
-from .postgresql.engine import PostgreSQLEngine
 from .sqlite.engine import SQLiteEngine
 
 __all__ = [

@@ -18,7 +18,7 @@ from django.db.utils import InterfaceError, OperationalError, ProgrammingError
 from ...core import clock
 from ...core.job import ClaimKey
 from ..base import Trouble
-from ..options import shares_disk
+from ..routing import shares_disk
 from . import wal
 from .cursor import execute
 from .file import File, FileExchanged, never_created

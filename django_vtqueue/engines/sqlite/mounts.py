@@ -16,7 +16,7 @@ from django.utils.connection import ConnectionDoesNotExist
 
 from ...core import clock
 from ...core.clock import SECOND
-from ..options import shares_disk
+from ..routing import shares_disk
 from .file import path_of
 
 MOUNTS = Path("/proc/self/mountinfo")  # see proc_pid_mountinfo(5)
