@@ -16,7 +16,7 @@ from ..core.job import Due, Ended, Handle, HeldJob, Scope
 from ..core.settlement import Settlement
 from ..engines import Engine
 from ..engines.limits import RateState
-from .due import enough, find_due, in_order
+from .claim_order import enough, find_due, in_order
 from .judge import Judge
 from .limits import NO_LIMITS, NO_QUEUES, Limits, Room
 from .pauses import paused_queues, unpaused
