@@ -67,7 +67,7 @@ OF_PACKAGE = (
     "queue.queue",
     "worker.options",
     "worker.pacing",
-    "worker.supervised",
+    "worker.child_main",
 )
 LONGEST = 1 << 17  # bytes of a message
 PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)  # from its start on

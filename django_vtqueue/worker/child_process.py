@@ -28,7 +28,7 @@ STREAMS = ("stdin", "stdout", "stderr")
 START = """\
 import json, sys
 sys.path[:] = json.loads(sys.argv[1])
-from django_vtqueue.worker.supervised import main
+from django_vtqueue.worker.child_main import main
 main(json.loads(sys.argv[2]))"""
 
 

@@ -108,7 +108,7 @@ OWN_HANDLERS = """
 import os, signal, sys
 from django_vtqueue import task
 
-if "supervised" in "".join(sys.orig_argv):
+if "child_main" in "".join(sys.orig_argv):
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: os._exit(3))
 

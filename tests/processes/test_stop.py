@@ -260,7 +260,7 @@ execute_from_command_line()
 """
 HANGS_IN_CHILDREN = """
 import os, pathlib, sys, time
-if any("supervised" in each for each in sys.orig_argv):
+if any("child_main" in each for each in sys.orig_argv):
     pathlib.Path(__file__).with_name(str(os.getpid())).touch()
     time.sleep(600)
 """

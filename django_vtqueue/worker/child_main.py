@@ -1,4 +1,4 @@
-"""The process of a supervised worker: it is started by executing Python anew, never by forking an open database."""
+"""What a child of ``--processes`` runs: a worker, in a process that executes Python anew and forks no open database."""
 
 import gc
 import os
