@@ -24,7 +24,7 @@ from ..inspection.lists import ending
 from ..inspection.trees import find, has_tree
 from ..inspection.why import why
 from ..models import DeadLetter, Job, JobOrLetter
-from ..tasks.limits import limits_for
+from ..tasks.task_limits import limits_for
 from . import display
 from .base import permitted
 from .links import link

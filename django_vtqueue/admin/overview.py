@@ -26,7 +26,7 @@ from ..inspection.parked_keys import ParkedKey, parked_keys
 from ..models import RESERVED, Job, WorkerProcess
 from ..queue import pauses
 from ..queue.arguments import MAX_PRIORITY
-from ..tasks.limits import limits_for
+from ..tasks.task_limits import limits_for
 from . import display
 from .banners import banners, failing, unmigrated
 from .changelists import AFTER

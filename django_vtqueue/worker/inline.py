@@ -16,7 +16,7 @@ from ..execution.outcomes import Outcome, Settled, announce, burial
 from ..queue.claims import Claims, collect
 from ..queue.limits import Imports, Limits
 from ..queue.settling import settle
-from ..tasks.limits import load_task
+from ..tasks.task_limits import load_task
 
 
 @contextmanager

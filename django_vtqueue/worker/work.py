@@ -20,7 +20,7 @@ from ..queue.claims import Taken, collect
 from ..queue.doorbell import ring, ring_results
 from ..queue.limits import Imports
 from ..queue.settling import settle, settled_before
-from ..tasks.limits import load_task
+from ..tasks.task_limits import load_task
 from .in_flight import InFlight
 from .job_clocks import JobClocks
 from .leases import Leases

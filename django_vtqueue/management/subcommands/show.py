@@ -19,8 +19,8 @@ from ...inspection.state import state_word
 from ...inspection.trees import ChildJob, children_of, has_tree, tree
 from ...inspection.why import why
 from ...models import DeadLetter, Job
-from ...tasks.limits import limits_for
 from ...tasks.signatures import mask_of
+from ...tasks.task_limits import limits_for
 from ..arguments import entry_of
 from ..output import add_json, as_json, in_json, iso
 from .list import MOMENTS, described
