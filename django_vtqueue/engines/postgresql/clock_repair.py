@@ -19,14 +19,14 @@ LEASE_AHEAD = """(state = 'RUNNING' AND lease_until > %(now)s + lease_us + 10000
         started_at > %(now)s + 1000000
         OR worker_id IN (SELECT worker_id FROM vtqueue_workerprocess WHERE heartbeat_at > %(now)s + 1000000)
     ))"""
-ENDED = """substring(history from '.*"ended": ?([0-9]+)')::bigint"""
-OUTCOME = """substring(history from '.*"outcome": ?"([a-z ]+)"')"""
+LAST_ENDED_AT = """substring(history from '.*"ended": ?([0-9]+)')::bigint"""
+LAST_OUTCOME = """substring(history from '.*"outcome": ?"([a-z ]+)"')"""
 DUE_AHEAD = f"""(finished_at IS NULL AND coalesce(moved_from, due_at) > %(now)s + 1000000
     AND coalesce(moved_from, due_at) < {LAST_INSTANT} AND CASE
         WHEN enqueued_at > %(now)s + 1000000 AND coalesce(moved_from, due_at) = enqueued_at THEN true
         WHEN claims = 0 THEN false
         ELSE coalesce(
-            {ENDED} > %(now)s + 1000000 AND {OUTCOME} NOT IN ('released', 'lease expired'),
+            {LAST_ENDED_AT} > %(now)s + 1000000 AND {LAST_OUTCOME} NOT IN ('released', 'lease expired'),
             history <> '[]' AND started_at > %(now)s + 1000000
         )
     END)"""
