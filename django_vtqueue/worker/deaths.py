@@ -57,7 +57,7 @@ class OtherWorkers:
             elif row.heartbeat_at < from_instant(now - microseconds(REMEMBERED)):
                 self.look_again()
                 with self.engine.transaction():
-                    remove_row(self.engine, row.pk)
+                    rows_of(self.engine).filter(pk=row.pk)._raw_delete(self.engine.alias)
             elif row.heartbeat_at > from_instant(now + microseconds(SILENCE)):  # else it would be remembered for ever
                 self.look_again()
                 with self.engine.transaction():
@@ -70,9 +70,12 @@ def rows_of(engine: Engine):  # type: ignore[no-untyped-def]
     return WorkerProcess.objects.using(engine.alias)
 
 
-def remove_row(engine: Engine, worker_id: str) -> None:
-    """Delete the row of a worker, without a transaction of its own: Django's ``delete()`` may begin one."""
-    rows_of(engine).filter(pk=worker_id)._raw_delete(engine.alias)
+# Rows are deleted by ``_raw_delete``: Django's ``delete()`` may begin a transaction of its own.
+
+
+def delete_long_dead(engine: Engine, now: int) -> None:
+    """Delete the rows of workers that died an hour ago, in the caller's transaction."""
+    rows_of(engine).filter(died_at__lt=now - microseconds(REMEMBERED))._raw_delete(engine.alias)
 
 
 def settle_what_it_held(engine: Engine, backend: VTQueueBackend, dead: WorkerProcess) -> list[Settlement]:

@@ -12,8 +12,8 @@ from ..core.settlement import Settlement
 from ..engines import Engine
 from ..models import WorkerProcess
 from ..queue.origin import MOVED, move_in
-from ..queue.workers import HEARTBEAT, REMEMBERED, SILENCE
-from .deaths import OtherWorkers
+from ..queue.workers import HEARTBEAT, SILENCE
+from .deaths import OtherWorkers, delete_long_dead
 from .process import resident
 
 logger = logging.getLogger("django_vtqueue")
@@ -78,7 +78,7 @@ class Heartbeat:
                 self.worker.started_at = from_instant(now)
                 self.worker.save(using=self.engine.alias, force_insert=True)
                 self.others.look_again()
-            rows.filter(died_at__lt=now - microseconds(REMEMBERED))._raw_delete(self.engine.alias)
+            delete_long_dead(self.engine, now)
             left = None if self.moved_in else move_in(self.engine, now)
         if left:
             logger.info(MOVED, left)
