@@ -44,6 +44,7 @@ class ChildProcess:
         self.dismissed = False  # killed because it did not stop in time
         self._left_at = NEVER  # monotonic: when it was first seen to have released all that it held
         self._said_slow = False
+        self._counted = 0  # jobs that newly_ended has returned
         with ExitStack() as opened:
             memory = new_memory()
             opened.callback(os.close, memory)
@@ -90,6 +91,11 @@ class ChildProcess:
         if self.state.has_left:
             self._left_at = min(self._left_at, now)
         return now - self._left_at > IDLE_LEAVING
+
+    def newly_ended(self) -> int:
+        """Return how many jobs of it have ended since the last call."""
+        before, self._counted = self._counted, self.state.ended
+        return self._counted - before
 
     def ended(self) -> bool:
         """Return whether it has ended; say once that it has not started for long."""

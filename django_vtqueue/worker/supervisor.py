@@ -50,12 +50,13 @@ RELEASING = 5.0  # seconds for the release of what killed children held, should 
 class Supervisor:
     """Runs ``options.processes`` workers until it is told to stop, or until they have nothing left to do."""
 
+    left_running = False  # see Worker: the code of children has ended with them
+
     def __init__(self, backend: VTQueueBackend, options: WorkerOptions, log: WorkerLog) -> None:
         self.backend, self.options, self.log = backend, options, log
         self.id = new_worker_id()
         self.engine = new_engine(backend.database, traced=False)
         self.scopes = scopes_of(backend, options.queues)
-        self.left_running = False  # see Worker: the code of children has ended with them
         self._moved_in = self._logged = False  # it is written down where the jobs run; it met an error
         self._stop_calls: SignalSafeQueue[None] = SignalSafeQueue()
         self._asked = self._stops = 0  # how often it was told to stop, and has passed that on
@@ -65,7 +66,6 @@ class Supervisor:
         self._start_at = 0.0  # monotonic: not before
         self._failures = 0
         self._kill_at = self._kill_idle_at = NEVER  # monotonic: when children that do not leave are killed
-        self._ended_jobs = 0  # of children that have ended
         self._dead: list[str] = []  # workers that may have left jobs
         self._killed: list[str] = []  # workers whose jobs are to be released, and their rows removed
         self._watchdog_at = 0.0  # monotonic
@@ -86,7 +86,7 @@ class Supervisor:
                 for child in list(self._children):
                     self.look_after(child)
                 self.start_missing()
-                self.log.count(self._ended_jobs + sum(child.state.ended for child in self._children) - self.log.ended)
+                self.log.count(sum(child.newly_ended() for child in self._children))
                 if not self._children and (self._stops or not self._wanted or self._unshared == 0):
                     break
                 if self.options.drain and not self._stops and self.drained():
@@ -188,7 +188,7 @@ class Supervisor:
         self._children.remove(child)
         child.renewals.stop()
         state, code = child.state, child.process.returncode
-        self._ended_jobs += state.ended
+        self.log.count(child.newly_ended())
         self.engine.longest_hold = max(self.engine.longest_hold, state.longest_hold)
         if self._unshared is not None:
             self._unshared += child.share - state.started
@@ -212,8 +212,7 @@ class Supervisor:
 
     def bell_of(self, worker_id: str) -> Path:
         """Return where the doorbell of a worker lies."""
-        folder = folder_of(self.backend.settings.doorbells)
-        return path_of(self.engine.alias, folder, worker_id)
+        return path_of(self.engine.alias, folder_of(self.backend.settings.doorbells), worker_id)
 
     # The database
 
@@ -231,11 +230,7 @@ class Supervisor:
 
     def drained(self) -> bool:
         """Return whether all children are there, and neither they nor the dead hold a job, and nothing is due."""
-
-        def importing() -> bool:
-            return any(child.state.importing for child in self._children)
-
-        if not all(child.worker_id for child in self._children) or importing():
+        if not all(child.worker_id for child in self._children) or self.importing():
             return False
         workers = [*self._dead, *(child.worker_id for child in self._children)]
         jobs = Job.objects.using(self.engine.alias).filter(state=states.RUNNING, worker_id__in=workers)
@@ -249,7 +244,11 @@ class Supervisor:
             with self.engine.transaction():  # between two reads a job may end that has published another one
                 return nothing_left()
 
-        return bool(self.in_database(nothing_left) and self.in_database(certainly)) and not importing()
+        return bool(self.in_database(nothing_left) and self.in_database(certainly)) and not self.importing()
+
+    def importing(self) -> bool:
+        """Return whether jobs may be put off whose task a child imports."""
+        return any(child.state.importing for child in self._children)
 
     def clean_up(self) -> None:
         """Release what the killed children held, and remove the rows of those that could not do it."""
