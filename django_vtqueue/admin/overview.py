@@ -5,13 +5,11 @@ All is read anew for each look, in a dozen queries that read indexes or a few ro
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlencode
-from uuid import UUID
 
 from django.db import DatabaseError
 from django.http import HttpRequest
-from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from .. import throughput
@@ -144,65 +142,45 @@ def untouched(rows: Sequence[Any], database: str) -> bool:
 # -- leases and concurrency keys ---------------------------------------------------------------------------------------
 
 
-class LeaseRow(NamedTuple):
-    """A lease or a time slot as people read it; ``remark``: see Holding. Its page has the history of its holders."""
-
-    pk: UUID
-    name: str
-    url: str | None
-    holder: str
-    remark: str
-    token: str
-    since: SafeString | str
-    left: str
-
-
-def lease_rows(database: str, now: int, pages: Pages) -> tuple[list[LeaseRow], int]:
+def lease_rows(database: str, now: int, pages: Pages) -> tuple[list[dict[str, Any]], int]:
     """Return the rows to be shown, and how many are left out."""
     found = holdings(database, now)
     return [lease_row(each, now, pages) for each in found[:SHOWN]], max(len(found) - SHOWN, 0)
 
 
-def lease_row(each: Holding, now: int, pages: Pages) -> LeaseRow:
-    return LeaseRow(
-        pk=each.job.pk,
-        name=each.job.queue_name if each.kind == LEASE else f"{each.job.queue_name} {each.key}",
-        url=address(pages.site, "job_change", each.job.pk),
-        holder=each.holder,
-        remark=each.remark,
-        token=display.number(each.token),
-        since="" if each.since is None else display.moment(clock.from_instant(each.since), duration(now - each.since)),
-        left="" if each.until is None else duration(each.until - now),
-    )
+def lease_row(each: Holding, now: int, pages: Pages) -> dict[str, Any]:
+    """Return a lease or a time slot for the template; its page has the history of its holders."""
+    since = "" if each.since is None else display.moment(clock.from_instant(each.since), duration(now - each.since))
+    return {
+        "pk": each.job.pk,
+        "name": each.job.queue_name if each.kind == LEASE else f"{each.job.queue_name} {each.key}",
+        "url": address(pages.site, "job_change", each.job.pk),
+        "holder": each.holder,
+        "remark": each.remark,
+        "token": display.number(each.token),
+        "since": since,
+        "left": "" if each.until is None else duration(each.until - now),
+    }
 
 
-class KeyRow(NamedTuple):
-    """A concurrency key as people read it; ``url``: where its parked jobs are listed."""
-
-    key: str
-    task: SafeString | str
-    held: str
-    parked: str
-    url: str | None
-
-
-def key_rows(database: str, pages: Pages) -> tuple[list[KeyRow], int]:
+def key_rows(database: str, pages: Pages) -> tuple[list[dict[str, Any]], int]:
     """Return the keys with the most parked jobs, and how many others there are."""
     found, left = parked_keys(database, KEYS_SHOWN, MOST_PARKED + 1)
     return [key_row(each, database, pages) for each in found], left
 
 
-def key_row(each: ParkedKey, database: str, pages: Pages) -> KeyRow:
+def key_row(each: ParkedKey, database: str, pages: Pages) -> dict[str, Any]:
+    """Return a concurrency key for the template; ``url``: where its parked jobs are listed."""
     limits, held = limits_for(each.queue_name, database), display.number(each.held)
     if limits.known(each.task_path):
         limit = limits.of_key(each.queue_name, each.task_path)
         text = _("%(held)s of %(most)s, in order") if limit.ordered else _("%(held)s of %(most)s")
         held = text % {"held": held, "most": "∞" if limit.most is None else display.number(limit.most)}
     begin = json.dumps([each.key, False, "", MAX_PRIORITY, 0, 0])  # where the jobs of this key begin in the list
-    return KeyRow(
-        key=display.cut(each.key),
-        task=display.task_name(each.task_path) if each.task_path else each.queue_name,
-        held=held,
-        parked=display.number(min(each.parked, MOST_PARKED), more=each.parked > MOST_PARKED),
-        url=pages.jobs and f"{pages.jobs}?{urlencode({'state': 'parked', AFTER: begin})}",
-    )
+    return {
+        "key": display.cut(each.key),
+        "task": display.task_name(each.task_path) if each.task_path else each.queue_name,
+        "held": held,
+        "parked": display.number(min(each.parked, MOST_PARKED), more=each.parked > MOST_PARKED),
+        "url": pages.jobs and f"{pages.jobs}?{urlencode({'state': 'parked', AFTER: begin})}",
+    }
