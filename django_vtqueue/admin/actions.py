@@ -1,6 +1,7 @@
 """Actions on jobs and dead letters: the question, the change with its lines in the log, and why a row was left."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -119,6 +120,26 @@ def carry_out(
         model_admin.message_user(request, skipped % len(left), messages.WARNING)
     for reason in reasons(left) if reasons else ():
         model_admin.message_user(request, reason, messages.WARNING)
+
+
+def change_by_form(
+    model_admin: ReadOnlyAdmin,
+    request: HttpRequest,
+    jobs: QuerySet[Any],
+    form_class: type[forms.Form],
+    change: Callable[..., list[UUID]],
+    *,
+    note: str,
+    done: "StrPromise",
+) -> HttpResponse | None:
+    """Ask for the values of a change of jobs, and make it; ``note``: what the log says, with these values."""
+    form = bound(request, form_class)
+    if not form.is_valid():
+        return confirm(model_admin, request, jobs, form)
+    values = form.cleaned_data
+    reasons = partial(left_out, queue_name=values.get("queue_name", ""))
+    carry_out(model_admin, request, jobs, partial(change, **values), note=note % values, done=done, reasons=reasons)
+    return None
 
 
 def as_job(row: Any) -> Job:

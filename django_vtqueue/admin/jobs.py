@@ -21,7 +21,7 @@ from ..inspection.state import is_overdue, state_word
 from ..inspection.why import wait
 from ..models import Job
 from . import display
-from .actions import PriorityForm, QueueForm, bound, carry_out, confirm, confirm_discard, left_out
+from .actions import PriorityForm, QueueForm, carry_out, change_by_form, confirm_discard, left_out
 from .base import Views, permitted
 from .changelists import JobList
 from .enqueueing import enqueue
@@ -182,37 +182,15 @@ class JobAdmin(EntryAdmin):
 
     @admin.action(permissions=["amend"], description=_("Change the priority of selected %(verbose_name_plural)s"))
     def change_priority(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        form = bound(request, PriorityForm)
-        if not form.is_valid():
-            return confirm(self, request, queryset, form)
-        priority = form.cleaned_data["priority"]
-        carry_out(
-            self,
-            request,
-            queryset,
-            partial(control.change_priority, priority=priority),
-            note=gettext("Priority set to %(priority)d.") % {"priority": priority},
-            done=ngettext_lazy("%d job has this priority now.", "%d jobs have this priority now."),
-            reasons=left_out,
-        )
-        return None
+        note = gettext("Priority set to %(priority)d.")
+        done = ngettext_lazy("%d job has this priority now.", "%d jobs have this priority now.")
+        return change_by_form(self, request, queryset, PriorityForm, control.change_priority, note=note, done=done)
 
     @admin.action(permissions=["amend"], description=_("Move selected %(verbose_name_plural)s to another queue"))
     def move(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        form = bound(request, QueueForm)
-        if not form.is_valid():
-            return confirm(self, request, queryset, form)
-        queue_name = form.cleaned_data["queue_name"]
-        carry_out(
-            self,
-            request,
-            queryset,
-            partial(control.move, queue_name=queue_name),
-            note=gettext("Moved to queue “%(queue)s”.") % {"queue": queue_name},
-            done=ngettext_lazy("%d job was moved.", "%d jobs were moved."),
-            reasons=partial(left_out, queue_name=queue_name),
-        )
-        return None
+        note = gettext("Moved to queue “%(queue_name)s”.")
+        done = ngettext_lazy("%d job was moved.", "%d jobs were moved.")
+        return change_by_form(self, request, queryset, QueueForm, control.move, note=note, done=done)
 
     @admin.action(permissions=["cancel"], description=_("Cancel selected %(verbose_name_plural)s"))
     def cancel(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
