@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 from django.conf import settings
@@ -96,7 +96,7 @@ class Policy:
         return len(copies.read(copies_in_row)) >= self.copies if self.overflow and copies_in_row else self.heartbeat
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Options(Policy):
     """The ``OPTIONS`` of one backend, and its ``QUEUES``."""
 
@@ -118,18 +118,22 @@ class Options(Policy):
         """Return the microseconds for which a queue's dead letters are kept; None for ever."""
         return microseconds_or_none(self.policy(queue_name).dead_letter_ttl)
 
-    @property
+    @cached_property
     def overflowing(self) -> Mapping[str, tuple[int, int]]:
         """For how many microseconds a copy counts as one that runs, and how many may, by queue ("": in all others).
 
         0 microseconds: jobs of this queue have no copies. Empty if none have.
         """
-        return _overflowing(self)
+        policies = {name: self.policy(name) for name in ("", *self.queue_options)}
+        if not any(each.overflow for each in policies.values()):
+            return {}
+        return {name: (each.overflow * microseconds(each.max_runtime), each.copies) for name, each in policies.items()}
 
-    @property
+    @cached_property
     def limited(self) -> Mapping[str, Policy]:
         """The queues with a ``concurrency`` or a ``rate``."""
-        return _limited(self)
+        policies = {name: self.policy(name) for name in self.queue_options}
+        return {name: policy for name, policy in policies.items() if policy.concurrency or policy.rate}
 
     def serves(self, queue_name: str) -> bool:
         """Return whether jobs of a queue are this backend's."""
@@ -246,22 +250,6 @@ def _policy(options: Options, queue_name: str) -> Policy:
     return Policy(**{**shared, **options.queue_options.get(queue_name, {})})
 
 
-@lru_cache(maxsize=100)
-def _overflowing(options: Options) -> Mapping[str, tuple[int, int]]:
-    policies = {name: options.policy(name) for name in ("", *options.queue_options)}
-    if not any(policy.overflow for policy in policies.values()):
-        return {}
-    return {
-        name: (policy.overflow * microseconds(policy.max_runtime), policy.copies) for name, policy in policies.items()
-    }
-
-
-@lru_cache(maxsize=100)
-def _limited(options: Options) -> Mapping[str, Policy]:
-    policies = {name: options.policy(name) for name in options.queue_options}
-    return {name: policy for name, policy in policies.items() if policy.concurrency or policy.rate}
-
-
 @lru_cache(maxsize=1)
 def configured() -> dict[str, Options]:
     """Return the options of each entry of ``TASKS`` that is one of our backends; raise ValueError for a wrong one."""
@@ -278,5 +266,3 @@ def forget(*, setting: str, **kwargs: Any) -> None:
     if setting == "TASKS":
         configured.cache_clear()
         _policy.cache_clear()
-        _overflowing.cache_clear()
-        _limited.cache_clear()
