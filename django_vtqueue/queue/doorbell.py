@@ -35,6 +35,7 @@ HEARING_LOOK = 1.0  # where LISTEN reports the commits of all hosts (engines/pos
 
 RESULTS = "results"  # the folder, inside that of the workers' bells, of the bells of those who wait for a result
 CACHED_FOR = 1.0  # seconds for which a publisher uses the paths that it found
+RING, CLOSE = b"ring", b"close"  # what is sent to a bell
 WORKERS = b"workers"  # rung at one worker: the rows of the workers have something for it
 UNPROVEN = "q"  # begins the token of a bell that is no proof of life: that of Queue.run
 LONGEST_PATH = 107  # bytes of an AF_UNIX address, less its end
@@ -99,7 +100,7 @@ class Doorbell:
         """
 
         def wait() -> None:
-            while (messages := self._wait()) and b"close" not in messages:
+            while (messages := self._wait()) and CLOSE not in messages:
                 rung(WORKERS in messages)
 
         if self._socket:
@@ -119,8 +120,7 @@ class Doorbell:
 
     def ring(self, workers: bool = False) -> None:
         """Ring it, from another thread of this process."""
-        with suppress(OSError, AttributeError):
-            _sender().sendto(WORKERS if workers else b"ring", socket.MSG_DONTWAIT, self.path)
+        _send(self.path, WORKERS if workers else RING)
 
     def wait_for(self, seconds: float) -> None:
         """Block until it is rung, for ``seconds`` at the most."""
@@ -154,16 +154,14 @@ class Doorbell:
         """Take the bell away; a thread that waits at it goes on."""
         if self._socket is None:
             return
-        with suppress(OSError):
-            _sender().sendto(b"close", socket.MSG_DONTWAIT, self.path)
+        _send(self.path, CLOSE)
         remove(self.path)
         self._socket.close()
 
 
 def ring_worker(path: str) -> None:
     """Ring one worker's bell so that it reads the rows of the workers at once; never waits, never raises."""
-    with suppress(OSError, AttributeError, ValueError):
-        _sender().sendto(WORKERS, socket.MSG_DONTWAIT, path)
+    _send(path, WORKERS)
 
 
 def exists(path: str | Path) -> bool:
@@ -193,6 +191,17 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_sender.cache_clear)
 
 
+def _send(path: str, message: bytes = RING) -> bool:
+    """Ring a bell; never waits, never raises. Return False if nothing listens at it any more."""
+    try:
+        _sender().sendto(message, socket.MSG_DONTWAIT, path)
+    except ConnectionRefusedError:
+        return False
+    except (OSError, AttributeError, ValueError):  # no Unix sockets; a NUL in a damaged path
+        pass
+    return True
+
+
 _found: dict[tuple[str, str | None], tuple[float, list[str]]] = {}  # when (monotonic), and the paths of the bells
 
 
@@ -216,13 +225,8 @@ def ring(alias: str, folder: str | None) -> None:
 def ring_here(alias: str, folder: str | None) -> None:
     """Ring the doorbells of a database in this folder; never waits, never raises."""
     for path in _bells(alias, folder):
-        try:
-            _sender().sendto(b"ring", socket.MSG_DONTWAIT, path)
-        except ConnectionRefusedError:
-            if path.rpartition("-")[2].startswith(UNPROVEN):
-                remove(path)  # left by a dead consumer; a worker's is its proof of death, and stays
-        except (OSError, AttributeError):
-            pass
+        if not _send(path) and path.rpartition("-")[2].startswith(UNPROVEN):
+            remove(path)  # left by a dead consumer; a worker's is its proof of death, and stays
 
 
 def result_bell(alias: str, folder: str | None, job_id: str) -> Doorbell:
@@ -244,13 +248,8 @@ def ring_results(alias: str, folder: str | None, job_ids: Iterable[str]) -> None
         return
     ended = {f"{name_of(alias)}-{job_id[-16:]}" for job_id in job_ids}
     for name in names:
-        if name.rpartition(".")[0] in ended:
-            try:
-                _sender().sendto(b"ring", socket.MSG_DONTWAIT, str(bells / name))
-            except ConnectionRefusedError:
-                remove(str(bells / name))  # left by a dead process
-            except OSError:
-                pass
+        if name.rpartition(".")[0] in ended and not _send(str(bells / name)):
+            remove(str(bells / name))  # left by a dead process
 
 
 def wake_workers(database: str) -> None:
