@@ -10,8 +10,8 @@ from ...backend import VTQueueBackend
 from ...core.names import LEASE
 from ...engines import engine_for
 from ...inspection.holdings import Holding, holdings
-from ..output import add_json, ago, as_json, iso, table
-from .slots import ends
+from ..output import add_json, ago, as_json, table
+from .slots import ends, holding
 
 HELP = "Lists leases: who is the leader, with which token, since when, and when its lease ends if it is not renewed."
 
@@ -45,13 +45,4 @@ def row(each: Holding, now: int) -> list[Any]:
 
 def described(each: Holding) -> dict[str, Any]:
     """Return what a program reads of a lease."""
-    return {
-        "lease": each.name,
-        "holder": each.holder or None,
-        "token": each.token,
-        "since": iso(each.since),
-        "until": iso(each.until),
-        "remark": each.remark,
-        "ttl": each.job.lease_us / 1_000_000,
-        "id": str(each.job.pk),
-    }
+    return {"lease": each.name, "ttl": each.job.lease_us / 1_000_000, **holding(each)}

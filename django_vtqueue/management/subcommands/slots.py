@@ -98,26 +98,27 @@ def as_programs_read(database: str, chosen: dict[str, Stored]) -> Iterator[str]:
 
 def described_cycle(database: str, name: str, stored: Stored, now: int) -> dict[str, Any]:
     """Return what a program reads of a cycle."""
-    cycle, wanted = stored
-    found = inspection.slots(database, name, cycle, now) if cycle else []
+    (cycle, wanted), slots = stored, list[dict[str, Any]]()
+    if cycle:
+        for each in inspection.slots(database, name, cycle, now):
+            turn = iso(begin(each, cycle, now))
+            slots.append({"number": int(each.key), "next_turn": turn, **holding(each)})
     return {
         "name": name,
         "cycle": cycle and cycle._asdict(),
         "wanted": wanted and wanted._asdict(),
-        "slots": [described(each, cycle, now) for each in found] if cycle else [],
+        "slots": slots,
     }
 
 
-def described(each: Holding, cycle: Cycle, now: int) -> dict[str, Any]:
-    """Return what a program reads of a slot."""
+def holding(each: Holding) -> dict[str, Any]:
+    """Return what a program reads of a slot or a lease: who holds it."""
     return {
-        "number": int(each.key),
         "holder": each.holder or None,
         "token": each.token,
         "since": iso(each.since),
         "until": iso(each.until),
         "remark": each.remark,
-        "next_turn": iso(begin(each, cycle, now)),
         "id": str(each.job.pk),
     }
 
