@@ -82,6 +82,10 @@ class ReadOnlyAdmin(admin.ModelAdmin):
         return {}
 
     def get_urls(self) -> list[URLPattern]:
+        return [*self.own_urls(), *without_nul(super().get_urls())]
+
+    def own_urls(self) -> list[URLPattern]:
+        """Return the addresses of ``own_views``."""
         own = [
             path(
                 f"{place}/",
@@ -90,7 +94,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):
             )
             for place, (view, permission) in self.own_views().items()
         ]
-        return without_nul([*own, *super().get_urls()])
+        return without_nul(own)
 
     def call(
         self, view: Callable[..., HttpResponseBase], permission: str, request: HttpRequest, **arguments: Any

@@ -5,12 +5,14 @@ from typing import Any
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.widgets import AdminSplitDateTime
-from django.core.exceptions import BadRequest, PermissionDenied
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
-from django.urls import URLPattern, path
+from django.core.exceptions import BadRequest
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import URLPattern
+from django.utils.decorators import method_decorator
 from django.utils.text import capfirst
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
+from django.views.decorators.http import require_POST
 
 from ..core import clock
 from ..core.humanize import time_of
@@ -18,7 +20,7 @@ from ..engines import database_for, database_now, engine_for
 from ..models import QueueState
 from ..queue import pauses
 from . import charts
-from .base import ReadOnlyAdmin, without_nul
+from .base import ReadOnlyAdmin, Views, permitted
 from .fields import refuse_reserved
 
 
@@ -62,29 +64,26 @@ class QueueStateAdmin(ReadOnlyAdmin):
     def has_module_permission(self, request: HttpRequest) -> bool:
         return False
 
+    has_charts_permission = permitted("view_job")
+    has_pause_permission = permitted("pause_queue")
+
     def get_urls(self) -> list[URLPattern]:
-        view = self.admin_site.admin_view
-        own = [
-            path("pause/", view(self.pause), name="vtqueue_queuestate_pause"),
-            path("resume/", view(self.resume), name="vtqueue_queuestate_resume"),
-            path("charts/", view(self.charts), name="vtqueue_queuestate_charts"),
-        ]
-        return without_nul(own)
+        return self.own_urls()
+
+    def own_views(self) -> Views:
+        return {
+            "pause": (QueueStateAdmin.pause, "pause"),
+            "resume": (QueueStateAdmin.resume, "pause"),
+            "charts": (QueueStateAdmin.charts, "charts"),
+        }
 
     def charts(self, request: HttpRequest) -> HttpResponse:
         """Show what was done over time."""
-        if not request.user.has_perm("vtqueue.view_job"):
-            raise PermissionDenied
         engine = engine_for(database_for())
         return self.page(request, "vtqueue/charts.html", **charts.context(request, engine, engine.now()))
 
-    def check_permission(self, request: HttpRequest) -> None:
-        if not request.user.has_perm("vtqueue.pause_queue"):
-            raise PermissionDenied
-
     def pause(self, request: HttpRequest) -> HttpResponse:
         """Ask for the reason and the end of a pause, and begin it; for a paused queue, change them."""
-        self.check_permission(request)
         form = PauseForm(request.POST if request.method == "POST" else None, initial=self.present(request))
         if form.is_valid():
             return self.begin(request, **form.cleaned_data)
@@ -113,11 +112,9 @@ class QueueStateAdmin(ReadOnlyAdmin):
         self.message_user(request, gettext("The queue “%s” is paused.") % queue_name, messages.SUCCESS)
         return HttpResponseRedirect(self.overview(request))
 
+    @method_decorator(require_POST)
     def resume(self, request: HttpRequest) -> HttpResponse:
         """End a pause."""
-        self.check_permission(request)
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
         queue_name, database = request.POST.get("queue_name", ""), database_for()
         with engine_for(database).atomic():
             resumed = self.resumed(queue_name, database)
