@@ -5,7 +5,6 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
-from types import TracebackType
 from typing import Any
 from weakref import finalize
 
@@ -110,9 +109,10 @@ class Lease:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
         self._holder.in_block = False
         with suppress(DatabaseError):  # it ends by itself
             self.release()
@@ -141,7 +141,7 @@ class Lease:
     async def __aexit__(self, *error: object) -> None:
         self._holder.let_end()  # whatever keeps what follows from being run: the end of the loop, say
         try:
-            await to_its_end(in_thread(self.__exit__, None, None, None))
+            await to_its_end(in_thread(self._leave))
         finally:
             self._holder.in_block = False
 
@@ -152,7 +152,7 @@ class Lease:
         def attempt() -> bool | None:
             taken = self._holder.attempt(troubled)
             if taken and abandoned.is_set():
-                self.__exit__(None, None, None)
+                self._leave()
                 return False
             return taken
 
@@ -168,4 +168,4 @@ class Lease:
     async def _undo(self, trying: "asyncio.Future[bool | None]") -> None:
         await asyncio.wait([trying])
         if not trying.cancelled() and not trying.exception() and trying.result():
-            await in_thread(self.__exit__, None, None, None)
+            await in_thread(self._leave)

@@ -4,7 +4,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
-from types import TracebackType
 from weakref import finalize
 
 from django.db import Error
@@ -141,9 +140,7 @@ class Slot:
     def __enter__(self) -> "Slot":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         with suppress(Error):  # it ends by itself
             self.leave()
 
