@@ -35,7 +35,6 @@ from .workers import Busy
 
 LETTERS = 1000  # dead letters that are looked at
 CANCELLED = class_path(Cancelled)
-HOUR = 3600 * clock.SECOND
 MOST_SHOWN = 5  # banners of paused queues, and names in a sentence
 
 
@@ -131,7 +130,7 @@ def failing(database: str, now: int, pages: Pages) -> list[Banner]:
     What people have cancelled has not failed, and a parent judges the failures of its children, see judged_until. The
     latest letters are looked at, no more than LETTERS of them.
     """
-    letters = DeadLetter.objects.using(database).filter(died_at__gt=now - HOUR, died_at__lte=now)
+    letters = DeadLetter.objects.using(database).filter(died_at__gt=now - counts.HOUR, died_at__lte=now)
     columns = letters.order_by("-died_at", "-id").values_list(
         "died_at", "task_path", "queue_name", "exception_class", "acknowledged_at", "parent_id"
     )

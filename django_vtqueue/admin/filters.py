@@ -8,7 +8,8 @@ from django.http import HttpRequest
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from ..core import clock, states
+from ..core import states
+from ..core.counts import HOUR, MINUTE
 from ..core.ids import shown_worker
 from ..engines import database_for, engine_for, named_queues
 from ..inspection.overview import names
@@ -28,7 +29,7 @@ LABELS = {
     "done": _("done"),
     "dead": _("dead"),
 }
-MINUTE, HOUR, DAY = 60 * clock.SECOND, 3600 * clock.SECOND, 86_400 * clock.SECOND
+DAY = 24 * HOUR
 PERIODS = {
     "quarter": (_("Last 15 minutes"), 15 * MINUTE),
     "hour": (_("Last hour"), HOUR),

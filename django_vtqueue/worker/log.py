@@ -177,8 +177,7 @@ def words(settlement: Settlement) -> str:
     failure = settlement.failure
     if failure is None:
         return ""
-    first = brief_text(next((line for line in failure.message.splitlines() if line.strip()), ""))
-    first = one_line(first)
+    first = one_line(brief_text(next((line for line in failure.message.splitlines() if line.strip()), "")))
     return f"{failure.exception_class.rpartition('.')[2]}: {first}" if first else failure.exception_class
 
 
