@@ -1,7 +1,6 @@
 """Links to pages, on the admin site that a page is on, and as far as its user may go there."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
@@ -17,56 +16,38 @@ from ..core.humanize import local
 from ..models import DeadLetter, Job, Requeue, Schedule, WorkerProcess
 
 
-@dataclass(frozen=True)
 class Pages:
-    """The addresses of lists and of actions on one admin site; None: not for this user, or not on this site."""
+    """The addresses of lists and of actions on one admin site; None: not for this user, or not on this site.
 
-    site: str
-    overview: str | None
-    jobs: str | None
-    letters: str | None
-    groups: str | None
-    requeues: str | None
-    schedules: str | None
-    workers: str | None
-    charts: str | None
-    pause: str | None
-    resume: str | None
-    ask: str | None
+    ``app_list``: as Django's admin gives it to its templates.
+    """
 
+    def __init__(self, request: HttpRequest, app_list: Sequence[Mapping[str, Any]]) -> None:
+        match = request.resolver_match
+        self.site: str = getattr(request, "current_app", None) or (match.namespace if match else "admin")
+        app: Mapping[str, Any] = next((app for app in app_list if app["app_label"] == "vtqueue"), {})
+        lists: dict[str, str] = {model["object_name"]: model["admin_url"] for model in app.get("models", ())}
 
-def pages_for(request: HttpRequest, app_list: Sequence[Mapping[str, Any]]) -> Pages:
-    """Return where this user may go; ``app_list``: as Django's admin gives it to its templates."""
-    match = request.resolver_match
-    site = getattr(request, "current_app", None) or (match.namespace if match else "admin")
-    app: Mapping[str, Any] = next((app for app in app_list if app["app_label"] == "vtqueue"), {})
-    lists = {model["object_name"]: model["admin_url"] for model in app.get("models", ())}
+        def action(permission: str, name: str) -> str | None:
+            return address(self.site, name) if request.user.has_perm(f"vtqueue.{permission}") else None
 
-    def action(permission: str, name: str) -> str | None:
-        return address(site, name) if request.user.has_perm(f"vtqueue.{permission}") else None
-
-    return Pages(
-        site=site,
-        overview=app.get("app_url"),
-        jobs=lists.get("Job"),
-        letters=lists.get("DeadLetter"),
-        groups=address(site, "deadletter_groups") if "DeadLetter" in lists else None,
-        requeues=lists.get("Requeue"),
-        schedules=lists.get("Schedule"),
-        workers=lists.get("WorkerProcess"),
-        charts=action("view_job", "queuestate_charts"),
-        pause=action("pause_queue", "queuestate_pause"),
-        resume=action("pause_queue", "queuestate_resume"),
-        ask=action("stop_worker", "workerprocess_ask"),
-    )
+        self.overview: str | None = app.get("app_url")
+        self.jobs, self.letters = lists.get("Job"), lists.get("DeadLetter")
+        self.groups = self.letters and address(self.site, "deadletter_groups")
+        self.requeues, self.schedules = lists.get("Requeue"), lists.get("Schedule")
+        self.workers = lists.get("WorkerProcess")
+        self.charts = action("view_job", "queuestate_charts")
+        self.pause = action("pause_queue", "queuestate_pause")
+        self.resume = action("pause_queue", "queuestate_resume")
+        self.ask = action("stop_worker", "workerprocess_ask")
 
 
 def tabs(request: HttpRequest, app_list: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the tabs that this user may open, for the template; ``here``: this page is it, or belongs to it.
 
-    ``app_list``: see ``pages_for``.
+    ``app_list``: see Pages.
     """
-    pages = pages_for(request, app_list)
+    pages = Pages(request, app_list)
     found = (
         (_("Overview"), pages.overview),
         (capfirst(Job._meta.verbose_name_plural), pages.jobs),

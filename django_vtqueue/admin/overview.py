@@ -28,7 +28,7 @@ from ..tasks.task_limits import limits_for
 from . import display
 from .banners import banners, failing, unmigrated
 from .changelists import AFTER
-from .links import Pages, address, pages_for
+from .links import Pages, address
 from .queue_rows import Facts
 from .workers import Busy, busy
 
@@ -45,7 +45,7 @@ REFRESH = 5  # seconds
 
 def overview(request: HttpRequest, app_list: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return what the template of the overview shows; ``app_list``: as Django's admin gives it to its templates."""
-    pages, engine = pages_for(request, app_list), engine_for(database_for())
+    pages, engine = Pages(request, app_list), engine_for(database_for())
     now = engine.now()
     page = {
         "pages": pages,
