@@ -119,15 +119,17 @@ class EntryAdmin(StepsActions):
     def tree(self, entry: JobOrLetter) -> SafeString | str:
         return family(entry, self.admin_site.name)
 
-    def without_unset(self, sets: Any, entry: JobOrLetter | None) -> Any:
-        """Return fieldsets without the steps of a task that made none, and the tree of a job that is alone."""
-        unset = {"steps_made"} if entry and not entry.steps else set()
-        unset |= {"parent"} if entry and entry.parent_id is None else set()
-        unset |= {"tree"} if entry and not has_tree(entry) else set()
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Leave out what it does not have."""
+        unset = {name for name, value in (self.if_set(obj) if obj else {}).items() if not value}
         return [
             (name, {**options, "fields": tuple(field for field in options["fields"] if field not in unset)})
-            for name, options in sets
+            for name, options in super().get_fieldsets(request, obj)
         ]
+
+    def if_set(self, entry: Any) -> dict[str, object]:
+        """Return the fields that are shown only if there is something: steps, say, or the tree of a family."""
+        return {"steps_made": entry.steps, "parent": entry.parent_id, "tree": has_tree(entry)}
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         """Limit an action to the rows that were selected on the page, and answer a search for an id."""

@@ -66,21 +66,21 @@ class JobAdmin(EntryAdmin):
     )
 
     def get_fieldsets(self, request: HttpRequest, obj: Job | None = None) -> Any:
-        """Leave out what was never set; of a job that runs, what is said of its lease is among the details.
+        """Have what is said of the lease of a job that runs among the details.
 
         The row of a lease or a time slot is no job to its readers.
         """
         if obj and obj.reserved:
             return RESERVED_FIELDSETS
-        (name, options), (attempts, told), (last, details) = super().get_fieldsets(request, obj)
-        unset: dict[str, Any] = {"asked_to_stop": obj and obj.cancelled_at, "progress_bar": obj and obj.progress}
-        unset["running_copies"] = (obj and obj.state == states.RUNNING and obj.copies) or None
-        fields = tuple(field for field in options["fields"] if unset.get(str(field), 0) is not None)
+        (name, options), attempts, (last, details) = super().get_fieldsets(request, obj)
         if obj and state_word(obj, database_now()) == "running":
-            fields = tuple(field for field in fields if field != "situation")
+            options = {**options, "fields": tuple(field for field in options["fields"] if field != "situation")}
             details = {**details, "fields": ("situation", *details["fields"])}
-        sets = [(name, {**options, "fields": fields}), (attempts, told), (last, details)]
-        return self.without_unset(sets, obj)
+        return [(name, options), attempts, (last, details)]
+
+    def if_set(self, entry: Any) -> dict[str, object]:
+        own = {"asked_to_stop": entry.cancelled_at, "progress_bar": entry.progress is not None}
+        return super().if_set(entry) | own | {"running_copies": entry.state == states.RUNNING and entry.copies}
 
     def own_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         if not row.reserved:

@@ -92,10 +92,6 @@ class DeadLetterAdmin(EntryAdmin):
         ),
     )
 
-    def get_fieldsets(self, request: HttpRequest, obj: DeadLetter | None = None) -> Any:
-        """Leave out what it does not have."""
-        return self.without_unset(super().get_fieldsets(request, obj), obj)
-
     died = display.moment_of("died_at", _("died"))
 
     @admin.display(description=_("failure"))
