@@ -55,20 +55,15 @@ def job_of(given: str, database: str) -> Job:
 
 
 def requeue_arguments(parser: ArgumentParser) -> None:
+    add = parser.add_argument
     add_ids(parser, "of a dead letter", nargs="*")
-    parser.add_argument("--all", action="store_true", help="all, in the background")
-    parser.add_argument(
-        "--queue", type=not_empty, dest="queue_name", metavar="NAME", help="all of this queue, in the background"
-    )
-    parser.add_argument(
-        "--task", type=not_empty, dest="task_path", metavar="PATH", help="all of this task, in the background"
-    )
-    parser.add_argument(
-        "--exception", type=not_empty, dest="exception_class", metavar="NAME", help="all of this class of exceptions"
-    )
-    parser.add_argument("--rate", type=int, metavar="N", help="so many a minute (default: at once)")
-    parser.add_argument("--canary", action="store_true", help="one first, the others only when it has succeeded")
-    parser.add_argument("--dry-run", action="store_true", help="only say how many they are")
+    add("--all", action="store_true", help="all, in the background")
+    add("--queue", type=not_empty, dest="queue_name", metavar="NAME", help="all of this queue, in the background")
+    add("--task", type=not_empty, dest="task_path", metavar="PATH", help="all of this task, in the background")
+    add("--exception", type=not_empty, dest="exception_class", metavar="NAME", help="all of this class of exceptions")
+    add("--rate", type=int, metavar="N", help="so many a minute (default: at once)")
+    add("--canary", action="store_true", help="one first, the others only when it has succeeded")
+    add("--dry-run", action="store_true", help="only say how many they are")
 
 
 def requeue(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:

@@ -29,14 +29,13 @@ MOMENTS = ("enqueued_at", "started_at", "due_at", "start_by", "finished_at", "di
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--state", choices=WORDS, help="(default: any but dead)")
-    parser.add_argument("--queue", type=not_empty, metavar="QUEUE", help="of this queue")
-    parser.add_argument("--task", type=not_empty, metavar="PATH", help="of this task: shop.tasks.charge")
-    parser.add_argument(
-        "--since", metavar="WHEN", help="enqueued (dead: died) in the last 30m, 2h, 1d, or since 2030-12-31 15:00"
-    )
-    parser.add_argument("--text", default="", help="in the id, the task or the arguments, but not in what is hidden")
-    parser.add_argument(
+    add = parser.add_argument
+    add("--state", choices=WORDS, help="(default: any but dead)")
+    add("--queue", type=not_empty, metavar="QUEUE", help="of this queue")
+    add("--task", type=not_empty, metavar="PATH", help="of this task: shop.tasks.charge")
+    add("--since", metavar="WHEN", help="enqueued (dead: died) in the last 30m, 2h, 1d, or since 2030-12-31 15:00")
+    add("--text", default="", help="in the id, the task or the arguments, but not in what is hidden")
+    add(
         "--limit",
         type=partial(positive, most=LOOKED_AT),
         default=50,
