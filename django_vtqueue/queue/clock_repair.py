@@ -8,7 +8,6 @@ import time
 from ..core.clock import SECOND, since_boot
 from ..core.job import Handle
 from ..engines import Engine
-from .pauses import repair_hold_ups
 
 SLICE = 1000  # rows looked at in one turn: a millisecond
 PERIOD = 1.0  # seconds
@@ -20,6 +19,7 @@ class ClockRepair:
 
     At the start of a process stamps in the database tell that; later the step of the clock itself does. A step that is
     not noticeable delays no job by more than a moment. ``next_at`` (monotonic): when to call ``go_on`` next.
+    ``was_ahead``: a clock was, and nobody has cut the rates that it has used yet; see Unparking.cut_rates.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -27,6 +27,7 @@ class ClockRepair:
         self._offset: float | None = None  # seconds: the wall clock less the boot clock, when it was last compared
         self._after: Handle | None = None  # the row after which to go on; None: there is nothing to do
         self.next_at = 0.0
+        self.was_ahead = False
 
     def unfinished(self) -> bool:
         """Return whether there are more rows to look at."""
@@ -54,13 +55,12 @@ class ClockRepair:
             was_ahead = self.engine.clock_was_ahead(now) if before is None else offset < before
             self._offset = offset
             if was_ahead:
-                self._after = 0
-            if was_ahead or before is None:
-                stepped |= repair_hold_ups(self.engine, now)
+                self._after, self.was_ahead = 0, True
         if self._after is None:
             return stepped
-        found, self._after = self.engine.stamped_ahead(self._after, now, SLICE)
+        found, after = self.engine.stamped_ahead(self._after, now, SLICE)
         if found:
             with self.engine.transaction():
                 self.engine.repair_stamps(found, self.engine.now())
+        self._after = after  # only now: a slice that could not be repaired, for a lock, is looked at again
         return stepped or bool(found)

@@ -29,7 +29,7 @@ class Judge:
 
     def rooms(self, now: int) -> dict[str, Room]:
         """Return the room that the limited queues have now."""
-        return self._limits.rooms_of(self._queues, self._known, now)
+        return self._queues.rooms(self._known, now)
 
     def verdict(self, due: Sequence[Due], limit: int, now: int, granted: Collection[Handle] = ()) -> "Verdict":
         """Return which of these rows the first ``limit`` places of a claim may be given to; it writes nothing.

@@ -30,7 +30,6 @@ OTHER_RATE_STAYS = 60.0  # seconds for which a rate stays as other code has set 
 BEING_PUT_BACK = 0  # the interval of a rate whose booked jobs are being put back
 AGAIN = 10.0  # seconds after which what could not be imported is tried again
 LATELY = 1.0  # seconds after an import in which jobs that were put off for it may still wait
-NOTICEABLE = 1.0  # seconds by which a clock is set back
 SOON = SECOND  # microseconds by which a job is put off: its task is being imported, or booked ones are put back
 
 TaskOptions = Callable[[str], Mapping[str, Any] | None]
@@ -93,6 +92,18 @@ class LimitedQueues(NamedTuple):
     rate_limits: Mapping[str, RateLimit]
     rates: Sequence[str]
 
+    def rooms(self, known: Known, now: int) -> dict[str, Room]:
+        """Return the room that they have now."""
+        rooms: dict[str, Room] = {}
+        for name in self.names:
+            room = max(self.most[name] - known.queues[name], 0) if name in self.most else None
+            if rate := self.rate_limits.get(name):
+                next_at = next_at_of(known.rates.get(of_queue(name)), rate, now)
+                rooms[name] = Room(room, rate.starts_left(next_at, now), rate.allowed_at(next_at))
+            else:
+                rooms[name] = Room(room)
+        return rooms
+
 
 NO_QUEUES = LimitedQueues((), {}, {}, ())
 
@@ -137,8 +148,6 @@ class Limits:
     shares: Shares | None = None
     imports: Imports = field(default_factory=Imports)
     _set_right: dict[str, float] = field(default_factory=dict)  # rate keys, and until when (monotonic) they are left
-    # Queues with a rate, and when this process started jobs of them last: monotonic seconds, and the instant.
-    _started: dict[str, tuple[float, int]] = field(default_factory=dict)
 
     @cached_property
     def queues(self) -> Mapping[str, Policy]:
@@ -171,8 +180,7 @@ class Limits:
         During a deploy half of the workers may have another rate in their code. If each put the state right at once,
         all jobs would be moved again and again. So a rate that other code has set stays for OTHER_RATE_STAYS seconds.
         """
-        others = bool(self._set_right) and time.monotonic() < self._set_right.get(key, 0.0)
-        return limit.rate_in(state) if others else limit.rate
+        return limit.rate_in(state) if self.was_set_right(key) else limit.rate
 
     def state_by(self, rate: RateLimit, task_path: str, state: RateState, now: int) -> RateState:
         """Return the state of a rate key as the rate of a task has it: the last start counts by the slower rate.
@@ -187,8 +195,17 @@ class Limits:
             next_at = min(next_at, RateLimit(rate.interval, largest).latest(now))
         return next_at, rate.interval
 
+    def rate_of_queue(self, key: str) -> RateLimit | None:
+        """Return the rate of a queue by the key of its state; None if it has none here, or it is no such key."""
+        policy = self.queues.get(key.removeprefix(of_queue(""))) if key.startswith(of_queue("")) else None
+        return policy.rate_limit if policy else None
+
+    def was_set_right(self, key: str) -> bool:
+        """Return whether this code has put the state of a rate right lately: where it is another now, others want it."""
+        return time.monotonic() < self._set_right.get(key, 0.0)
+
     def set_right(self, key: str) -> None:
-        """Note that the state of a rate key's rate is that of this code now."""
+        """Note that the state of a rate is that of this code now."""
         now = time.monotonic()
         for old in [old for old, until in self._set_right.items() if until < now]:
             del self._set_right[old]
@@ -208,42 +225,8 @@ class Limits:
 
     def rooms(self, engine: Engine, scopes: Sequence[Scope], now: int) -> dict[str, Room]:
         """Return the room that the limited queues of these scopes have now, for those who want to know nothing else."""
-        queues = self.limited(scopes)
-        if not queues.names:
-            return {}
-        return self.rooms_of(queues, engine.look_up(queues=queues.most, rates=queues.rates), now)
-
-    def rooms_of(self, queues: LimitedQueues, known: Known, now: int) -> dict[str, Room]:
-        """Return the room that these queues have now; ``known``: what was found of them."""
-        rooms: dict[str, Room] = {}
-        for name in queues.names:
-            left = max(queues.most[name] - known.queues[name], 0) if name in queues.most else None
-            if rate := queues.rate_limits.get(name):
-                next_at = self._next_at(name, known.rates.get(of_queue(name)), rate, now)
-                rooms[name] = Room(left, rate.starts_left(next_at, now), rate.allowed_at(next_at))
-            else:
-                rooms[name] = Room(left)
-        return rooms
-
-    def _next_at(self, name: str, state: RateState | None, rate: RateLimit, now: int) -> int:
-        """Return when the next start of a queue is due: the last one counts by the rate in this code.
-
-        What starts up to now cannot have made of this rate is of a clock that was ahead, or of a larger burst in other
-        code. Then one start is allowed, which sets the state right; but not soon after a start by this process, for in
-        a deploy the other code makes such states again and again.
-        """
-        if not state:
-            return now
-        next_at = state[0] + rate.interval - state[1]
-        if next_at > rate.latest(now) and not self._started_lately(name, now):
-            return rate.latest(now) - rate.interval
-        return next_at
-
-    def _started_lately(self, name: str, now: int) -> bool:
-        """Return whether this process has started jobs of a queue lately, and its clock was not set back since."""
-        at, instant = self._started.get(name, (-OTHER_RATE_STAYS, 0))
-        elapsed = time.monotonic() - at
-        return elapsed < OTHER_RATE_STAYS and now > instant + (elapsed - NOTICEABLE) * SECOND
+        limited = self.limited(scopes)
+        return limited.rooms(engine.look_up(queues=limited.most, rates=limited.rates), now) if limited.names else {}
 
     def with_rooms(self, engine: Engine, scopes: Sequence[Scope], rooms: Mapping[str, Room]) -> Sequence[Scope]:
         """Return scopes in which each queue with a room has one of its own."""
@@ -262,7 +245,6 @@ class Limits:
             if (rate := self.queues[name].rate_limit) and (count := names.count(name)):
                 next_at = rate.started(room.not_before + rate.tolerance, now, count)
                 after[of_queue(name)] = next_at, rate.interval
-                self._started[name] = time.monotonic(), now
         return after
 
     def earliest(self, engine: Engine, scopes: Sequence[Scope]) -> int | None:
@@ -293,3 +275,8 @@ def _limited(limits: Limits, *scopes: tuple[str, ...] | None) -> LimitedQueues:
 def has_own_key(row: Due) -> bool:
     """Return whether a row is a raw job that counts for its own concurrency key, not for its queue."""
     return not row.task_path and row.concurrency_key is not None
+
+
+def next_at_of(state: RateState | None, rate: RateLimit, now: int) -> int:
+    """Return when the next start is due, without what a clock that was ahead has made of it."""
+    return min(state[0], rate.latest(now)) if state else now

@@ -5,12 +5,12 @@ Above: how people pause and resume. Below: what a claim reads of it.
 
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from django.db.models import Q
 from django.utils.translation import gettext as _
 
-from ..core.clock import from_instant, microseconds, to_instant
+from ..core.clock import from_instant, microseconds
 from ..core.failures import storable
 from ..core.humanize import time_of
 from ..core.job import Scope
@@ -75,22 +75,6 @@ def hold_up(queue_name: str, seconds: float, reason: str, using: str) -> None:
         if not QueueState.objects.using(using).filter(pk=queue_name, paused_until__lt=end).update(**given):
             state = QueueState(queue_name=queue_name, **given)
             QueueState.objects.using(using).bulk_create([state], ignore_conflicts=True)
-
-
-def repair_hold_ups(engine: Engine, now: int) -> bool:
-    """Let what a task has held up while the clock was ahead end as long from now as it said; return whether any was."""
-    from ..models import QueueState
-
-    table = QueueState.objects.using(engine.alias)
-    ahead = table.filter(paused_at__gt=now, paused_until__isnull=False, paused_by="")
-    if not ahead.exists():
-        return False
-    with engine.atomic():
-        for state in ahead.select_for_update().order_by("queue_name"):
-            length = to_instant(cast(datetime, state.paused_until)) - to_instant(state.paused_at)
-            state.paused_at, state.paused_until = from_instant(now), from_instant(now + length)
-            state.save(using=engine.alias)
-    return True
 
 
 def resume(queue_name: str, using: str | None = None) -> bool:

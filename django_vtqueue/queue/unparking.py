@@ -7,10 +7,12 @@ gone in a way that no settlement tells of. It writes nothing where nothing is to
 import time
 from collections.abc import Iterable, Sequence
 
+from ..core.clock import SECOND
+from ..core.rates import RateLimit
 from ..core.settlement import Settlement
 from ..engines import Engine, options_for
 from ..engines.limits import Parked, RateState
-from .limits import BEING_PUT_BACK, SOON, KeyLimit, Limits, of_rate_key
+from .limits import BEING_PUT_BACK, SOON, KeyLimit, Limits, of_queue, of_rate_key
 
 PERIOD = 1.0  # seconds
 UNPARKED_AT_ONCE = 500  # jobs of a key
@@ -112,6 +114,8 @@ class Unparking:
                 back += self._unbook(engine, name, state, booked[name][1], now)
             elif state[0] <= now:
                 unused.append(key)
+            elif (rate := self._limits.rate_of_queue(key)) and state[1] != rate.interval:
+                back += self._take_over(engine, key, rate)
         if unused:
             with engine.transaction():
                 known = engine.look_up(rates=unused, booked=_names(unused))
@@ -119,6 +123,36 @@ class Unparking:
                 engine.forget_rates([key for key in over if key.removeprefix(RATE_KEY) not in known.booked])
         self._rates_after = found[-1][0] if len(found) == KEYS_AT_ONCE else ""
         return back
+
+    def _take_over(self, engine: Engine, key: str, rate: RateLimit) -> int:
+        """Have as many starts be owed to the rate of a queue in this code as are owed to the one that is stored.
+
+        During a deploy each process does so once in a while only, as with the rate of a key.
+        """
+        if self._limits.was_set_right(key):
+            return 0
+        with engine.transaction():
+            engine.lock_queues((), [key])
+            now, state = engine.now(), engine.rates([key]).get(key)
+            if state and state[0] > now and state[1] != rate.interval:
+                owed = (state[0] - now) * rate.interval // state[1] + 1  # rounded up
+                engine.set_rates({key: (now + owed, rate.interval)})
+        self._limits.set_right(key)
+        return 1
+
+    def cut_rates(self, engine: Engine) -> None:
+        """Have the rates of queues that a clock which was ahead has used owe a whole burst, and no more than that."""
+        found = {of_queue(name): policy.rate_limit for name, policy in self._limits.queues.items() if policy.rate_limit}
+        if not found:
+            return
+        with engine.transaction():
+            engine.lock_queues((), sorted(found))
+            now, cut = engine.now(), {}
+            for key, (next_at, interval) in engine.rates(found).items():
+                if next_at > (latest := RateLimit(interval, found[key].burst).latest(now)) + SECOND:
+                    cut[key] = latest, interval
+            if cut:
+                engine.set_rates(cut)
 
     def _unbook(self, engine: Engine, key: str, state: RateState, task_path: str, now: int) -> int:
         """Put back the jobs of a rate key, if the moments booked for them are not those of the rate now."""

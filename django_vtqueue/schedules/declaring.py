@@ -191,7 +191,9 @@ def _of_a_wrong_clock(engine: Engine, now: int) -> list[Schedule]:
 
 
 def set_next(row: Schedule, now: int) -> None:
-    """Have a schedule run at the first of its ticks that is to come: behind the last one, if the clock was set back."""
-    last = now if row.last_at is None else to_instant(row.last_at)
-    following = Ticks(row.expression, row.time_zone).after(max(now, last))
+    """Have a schedule run at the first of its ticks that is to come: if the clock was set back, behind the last one."""
+    ticks, last = Ticks(row.expression, row.time_zone), now if row.last_at is None else to_instant(row.last_at)
+    if ticks.after(last - 1) != last:  # it was no tick: a job that people have published, or one of other times
+        last = now
+    following = ticks.after(max(now, last))
     row.next_at = None if following is None else from_instant(following)

@@ -5,6 +5,7 @@ import time
 from math import inf
 
 from ..engines import Trouble
+from ..queue.clock_repair import ClockRepair
 from ..queue.doorbell import ring
 from ..queue.settling import bury_overdue
 from ..queue.unparking import Unparking
@@ -26,8 +27,8 @@ PRUNE_AGAIN = 0.1  # seconds, if there was something: what ends in a stream is o
 class Maintenance:
     """Looks after the database of a worker: its log, what was kept for long enough, what waits without a reason."""
 
-    def __init__(self, work: Work) -> None:
-        self.engine, self.work = work.engine, work
+    def __init__(self, work: Work, clock_repair: ClockRepair) -> None:
+        self.engine, self.work, self.clock_repair = work.engine, work, clock_repair
         self.unparking = Unparking(work.limits)
         self.next_at = 0.0  # monotonic
         self._more_at = inf  # when so many jobs were started, there is more to prune
@@ -92,6 +93,9 @@ class Maintenance:
     def _unpark(self) -> bool:
         """Put back some jobs that a limit holds up without a reason; return whether there may be more."""
         work = self.work
+        if self.clock_repair.was_ahead:
+            self.unparking.cut_rates(self.engine)
+            self.clock_repair.was_ahead = False
         back, more = self.unparking.look(self.engine)
         if work.backend.limits.queues:
             work.next_due.forget()  # what is due in a queue at its limit has become more, or may be claimed now

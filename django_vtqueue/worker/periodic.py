@@ -30,7 +30,7 @@ class PeriodicWork:
     def __init__(self, engine: Engine, heartbeat: Heartbeat, work: Work) -> None:
         self.engine, self.heartbeat, self.work, self.next_due = engine, heartbeat, work, work.next_due
         self.clock_repair = ClockRepair(engine)
-        self.maintenance = Maintenance(work)
+        self.maintenance = Maintenance(work, self.clock_repair)
         self.running_jobs = RunningJobs(engine, work.in_flight, work.leases)
         self.schedules = Schedules(engine, work.backend, heartbeat.worker)
         self.listener = Listener()

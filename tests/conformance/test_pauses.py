@@ -2,10 +2,9 @@
 
 import pytest
 
-from django_vtqueue.core.clock import from_instant
 from django_vtqueue.core.job import Scope
 from django_vtqueue.models import QueueState
-from django_vtqueue.queue.pauses import earliest, repair_hold_ups, unpaused
+from django_vtqueue.queue.pauses import earliest, unpaused
 from django_vtqueue.worker.progress_bar import backlog
 from tests.fake_clock import at
 
@@ -134,15 +133,3 @@ def test_pauses_that_have_ended_are_pruned(bench: Bench) -> None:
         pause(bench, name, until)
     assert [bench.engine.prune(at(now), 100) for now in (4, 5, 5)] == [0, 1, 0]
     assert set(QueueState.objects.using(bench.engine.alias).values_list("pk", flat=True)) == {"on", "for good"}
-
-
-def test_what_was_held_up_by_a_clock_ahead(bench: Bench) -> None:
-    """Its length holds from the step on; a pause of people, and one that was made by the right time, stay."""
-    table = QueueState.objects.using(bench.engine.alias)
-    given = {"a": (600, 603, ""), "b": (600, 660, "ann"), "c": (1, 60, ""), "d": (600, None, "")}
-    for name, (begin, end, by) in given.items():
-        until = None if end is None else from_instant(at(end))
-        table.create(queue_name=name, paused_at=from_instant(at(begin)), paused_until=until, paused_by=by)
-    assert repair_hold_ups(bench.engine, at(5))
-    assert not repair_hold_ups(bench.engine, at(5))
-    assert bench.engine.pauses() == {"a": at(8), "b": at(660), "c": at(60), "d": None}

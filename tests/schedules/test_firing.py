@@ -637,6 +637,20 @@ def test_resumed_after_a_step_back(alias: str, worker: Worker, declare: Declare,
     assert ticks(alias) == [0]
 
 
+def test_resumed_after_a_job_that_people_published_with_a_clock_ahead(
+    alias: str, worker: Worker, declare: Declare, time: FakeClock
+) -> None:
+    """That was no tick: the next one comes at its time."""
+    declare(every=60, name="minute")
+    look(worker())
+    time.advance(6 * 86_400 + 7)
+    control.run_now(schedule(alias), alias)
+    time.instant = at(FIRST)
+    control.pause("minute", "ann", alias)
+    control.resume("minute", alias)
+    assert to_instant(schedule(alias).next_at or 0) == at(FIRST + 60)
+
+
 def test_run_now(alias: str, backend: VTQueueBackend, worker: Worker, declare: Declare, time: FakeClock) -> None:
     """A job more, also during a pause; its ticks stay as they are."""
     declare(every=60, name="minute")
