@@ -201,7 +201,7 @@ class Limits:
         return policy.rate_limit if policy else None
 
     def was_set_right(self, key: str) -> bool:
-        """Return whether this code has put the state of a rate right lately: where it is another now, others want it."""
+        """Return whether this code has put the state of a rate right lately: if it is another now, others want it."""
         return time.monotonic() < self._set_right.get(key, 0.0)
 
     def set_right(self, key: str) -> None:
