@@ -149,7 +149,7 @@ class ScheduleForm(EnqueueForm):
         row.queue_name, row.priority = given["queue_name"] or "", given["priority"]
         fields = [*DEFINITION, "queue_name", "priority"]
         if (row.expression, row.time_zone) != before:
-            set_next(row, database_now())
+            set_next(row, database_now(), changed=True)
             fields.append("next_at")
         row.save(using=self.database, update_fields=None if row._state.adding else fields)
         return row

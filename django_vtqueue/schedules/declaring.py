@@ -163,7 +163,7 @@ def _as_declared(row: Schedule, declaration: Schedule, now: int) -> Schedule:
     for name in (*DEFINITION, "declared"):
         setattr(row, name, getattr(declaration, name))
     if (row.expression, row.time_zone) != ticks:
-        set_next(row, now)
+        set_next(row, now, changed=True)
     return row
 
 
@@ -190,10 +190,13 @@ def _of_a_wrong_clock(engine: Engine, now: int) -> list[Schedule]:
     return found
 
 
-def set_next(row: Schedule, now: int) -> None:
-    """Have a schedule run at the first of its ticks that is to come: if the clock was set back, behind the last one."""
+def set_next(row: Schedule, now: int, *, changed: bool = False) -> None:
+    """Have a schedule run at the first of its ticks that is to come: if the clock was set back, behind the last one.
+
+    ``changed``: its ticks are others than before.
+    """
     ticks, last = Ticks(row.expression, row.time_zone), now if row.last_at is None else to_instant(row.last_at)
-    if ticks.after(last - 1) != last:  # it was no tick: a job that people have published, or one of other times
+    if changed or ticks.after(last - 1) != last:  # it was no tick of these: people may have published a job
         last = now
     following = ticks.after(max(now, last))
     row.next_at = None if following is None else from_instant(following)
