@@ -27,6 +27,7 @@ from .claimed_job import ClaimedJob
 from .clock_repair import ClockRepair
 from .doorbell import HEARING_LOOK, LOOK, UNPROVEN, Doorbell, folder_of
 from .limits import Limits
+from .unparking import Unparking
 from .until_done import until_done
 
 logger = logging.getLogger("django_vtqueue")
@@ -49,11 +50,13 @@ def consume(
     bell = Doorbell(database, folder_of(options.doorbells), f"{UNPROVEN}{new_id()[-8:]}")
     listener = engine.listen(bell.ring)
     limits = Limits(options)
+    unparking = Unparking(limits)
     clock_repair, holder = ClockRepair(engine), new_worker_id()  # not that of Queue.claim: these leases are renewed
     in_vain = False  # whether the last claim took nothing although something was due: it may not be taken yet
     try:
         while not stop.is_set():
             until_done(engine, clock_repair.go_on)
+            until_done(engine, partial(unparking.cut_rates, engine, clock_repair))
             jobs = until_done(engine, partial(claim, gaps, holder))
             seconds = 0.0
             if not jobs:

@@ -12,6 +12,7 @@ from ..core.rates import RateLimit
 from ..core.settlement import Settlement
 from ..engines import Engine, options_for
 from ..engines.limits import Parked, RateState
+from .clock_repair import ClockRepair
 from .limits import BEING_PUT_BACK, SOON, KeyLimit, Limits, of_queue, of_rate_key
 
 PERIOD = 1.0  # seconds
@@ -58,14 +59,14 @@ class Unparking:
         return parked + booked, more
 
     def look_if_due(self, engine: Engine) -> bool:
-        """Look for parked jobs, if the last look is a second ago; return whether some were unparked.
+        """Put jobs back into the line, if the last look is a second ago; return whether some may be due now.
 
         For code that claims without a worker, when it finds nothing that is due.
         """
         if time.monotonic() < self._next_at:
             return False
         self._next_at = time.monotonic() + PERIOD
-        return self.look_at_keys(engine) > 0
+        return self.look_at_keys(engine) + self.look_at_rates(engine) > 0
 
     def look_at_keys(self, engine: Engine) -> int:
         """Unpark jobs of concurrency keys that have room; return how many.
@@ -140,10 +141,10 @@ class Unparking:
         self._limits.set_right(key)
         return 1
 
-    def cut_rates(self, engine: Engine) -> None:
-        """Have the rates of queues that a clock which was ahead has used owe a whole burst, and no more than that."""
+    def cut_rates(self, engine: Engine, clock_repair: ClockRepair) -> None:
+        """If a clock was ahead, have the rates of queues that it has used owe a whole burst, and no more than that."""
         found = {of_queue(name): policy.rate_limit for name, policy in self._limits.queues.items() if policy.rate_limit}
-        if not found:
+        if not (clock_repair.was_ahead and found):
             return
         with engine.transaction():
             engine.lock_queues((), sorted(found))
@@ -153,6 +154,7 @@ class Unparking:
                     cut[key] = latest, interval
             if cut:
                 engine.set_rates(cut)
+        clock_repair.was_ahead = False
 
     def _unbook(self, engine: Engine, key: str, state: RateState, task_path: str, now: int) -> int:
         """Put back the jobs of a rate key, if the moments booked for them are not those of the rate now."""

@@ -93,9 +93,7 @@ class Maintenance:
     def _unpark(self) -> bool:
         """Put back some jobs that a limit holds up without a reason; return whether there may be more."""
         work = self.work
-        if self.clock_repair.was_ahead:
-            self.unparking.cut_rates(self.engine)
-            self.clock_repair.was_ahead = False
+        self.unparking.cut_rates(self.engine, self.clock_repair)
         back, more = self.unparking.look(self.engine)
         if work.backend.limits.queues:
             work.next_due.forget()  # what is due in a queue at its limit has become more, or may be claimed now

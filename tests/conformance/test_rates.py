@@ -10,6 +10,7 @@ from django_vtqueue.core.job import Scope
 from django_vtqueue.core.settlement import released
 from django_vtqueue.models import Rate
 from django_vtqueue.queue import limits, unparking
+from django_vtqueue.queue.clock_repair import ClockRepair
 from django_vtqueue.queue.limits import of_queue
 from django_vtqueue.queue.unparking import Unparking
 from tests.fake_clock import at
@@ -444,5 +445,8 @@ def test_the_rate_of_a_queue_after_a_clock_that_was_ahead(bench: Bench, monkeypa
     assert len(limited.claim(600)) == 3
     for now in (5, 5.5):
         monkeypatch.setattr(type(limited.engine), "now", lambda engine, now=now: at(now))
-        Unparking(limited.limits).cut_rates(limited.engine)
+        clock_repair = ClockRepair(limited.engine)
+        clock_repair.was_ahead = True
+        Unparking(limited.limits).cut_rates(limited.engine, clock_repair)
+        assert not clock_repair.was_ahead
     assert [len(limited.claim(now)) for now in (5.5, 6, 6.5, 7, 20)] == [0, 1, 0, 1, 3]
