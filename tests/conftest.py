@@ -84,10 +84,10 @@ def connected(path: Path) -> Iterator[str]:
 def reached(database: dict[str, Any], alias: str = ALIAS) -> Iterator[str]:
     """Give this process a connection to a database with these settings; yield its alias."""
     connections.settings[alias] = {**connections.settings["default"], **database}
+    engine_for.cache_clear()  # the database that this alias led to before may be of another kind
     try:
         yield alias
     finally:
-        engine_for.cache_clear()  # the next database may be of another kind
         connections[alias].close()
         del connections[alias]
         del connections.settings[alias]

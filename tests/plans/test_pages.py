@@ -21,7 +21,7 @@ from django_vtqueue.inspection.holdings import cycles, holdings
 from django_vtqueue.inspection.lists import ListQuery, count_jobs, ending, list_jobs, list_letters
 from django_vtqueue.models import DeadLetter, Job, Throughput
 
-from ..conftest import ALIAS
+from ..conftest import ALIAS, reached
 from ..fake_clock import at
 
 NOW = at(0)
@@ -88,13 +88,11 @@ READERS: dict[str, tuple[Callable[[], object], int]] = {
 @pytest.fixture
 def full_alias(table: sqlite3.Connection, django_db_blocker: DjangoDbBlocker) -> Iterator[sqlite3.Connection]:
     """Have the alias lead to the full database."""
-    connections.settings[ALIAS] = connections.settings["default"]
-    connection: Any = connections[ALIAS]
-    connection.get_new_connection = lambda params: table
-    with django_db_blocker.unblock():
+    with django_db_blocker.unblock(), reached({}) as alias:
+        connection: Any = connections[alias]
+        connection.get_new_connection = lambda params: table
         yield table
         connection.connection = None
-    del connections[ALIAS], connections.settings[ALIAS]
 
 
 @pytest.mark.parametrize("name", READERS)
