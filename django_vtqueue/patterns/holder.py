@@ -248,7 +248,7 @@ class Holder:
         """Renew the lease when it is time to, until it is given back or lost."""
         engine, troubled = new_engine(self.rows.database, traced=False), 0.0
         try:
-            with engine.without_lock_waits():
+            with engine.without_lock_waits(pooled=False):  # the threads of this process may use up the pool
                 while not done.wait(max(min(self.renews_in(), self.remaining(), LOOK_AT_CLOCK), 0.0005)):
                     if not self.held:
                         return

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,7 +14,7 @@ from django.core.management import call_command
 from django.db import connections
 from pytest_django import DjangoDbBlocker
 
-from django_vtqueue import throughput
+from django_vtqueue import Lease, throughput
 from django_vtqueue.models import Job
 from tests.conftest import reached
 from tests.waiting import wait_until
@@ -85,3 +86,17 @@ def test_two_workers_and_a_kill(
         assert 0 < sum(flow.succeeded) <= JOBS
         assert project.most_at_once() == 2
         assert "Traceback" not in killed.log + other.log
+
+
+def test_a_leader_whose_pool_is_used_up(
+    migrated: dict[str, Any], postgresql_database: str, django_db_blocker: DjangoDbBlocker
+) -> None:
+    """Its lease is renewed all the same, by a connection outside of the pool."""
+    require_pool()
+    database = {**migrated, "OPTIONS": {**migrated["OPTIONS"], "pool": {"min_size": 1, "max_size": 1}}}
+    with reached(database, "ours") as alias, ExitStack() as stack:
+        stack.callback(lambda: connections[alias].close_pool())  # type: ignore[attr-defined]
+        with Lease("nightly", ttl=1, using=alias) as lease:
+            assert connections[alias].connection  # the only one of the pool
+            time.sleep(2)
+            assert lease.held
