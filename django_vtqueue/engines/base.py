@@ -155,7 +155,7 @@ class Engine(Portable, RowLocks, Overflow, Limiting, DurableSteps, ClockStamps, 
 
     @staticmethod
     def outdated(connection: BaseDatabaseWrapper) -> bool:
-        """Return whether another database is in the place of the one that an open connection has opened.
+        """Return whether another database is in the place of the one that a connection has opened, or none any more.
 
         The first call for a connection only notes which one that is. It is cheap enough for 10 calls a second.
         """

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -141,3 +142,18 @@ def test_what_a_job_has_left_on_a_connection_is_no_matter_of_the_next_one(
     left(connections[engine.alias].connection)
     close_leftovers(inline=False)
     assert pid(engine) != first
+
+
+def test_a_session_that_the_server_has_ended_meanwhile_fails_no_job(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection that is kept open is made anew before the next job, if the server was restarted, say."""
+    monkeypatch.setitem(connections[engine.alias].settings_dict, "CONN_MAX_AGE", None)
+    connections[engine.alias].close()
+    first = pid(engine)
+    with closing(connections[engine.alias].copy()) as other, other.cursor() as cursor:
+        cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [first])
+    close_leftovers(inline=False)
+    assert pid(engine) != first
+    connections[engine.alias].connection.close()
+    assert engine.outdated(connections[engine.alias])

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from selectors import EVENT_READ, DefaultSelector
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -240,6 +241,19 @@ class PostgreSQLConnection:
     ) -> AbstractContextManager[None]:
         self.connection.ensure_connection()
         return task_transaction(self.connection, seconds, first)
+
+    @staticmethod
+    def outdated(connection: BaseDatabaseWrapper) -> bool:
+        """See Engine; here a server that has ended the session has sent something, though nothing was asked.
+
+        It was restarted, say. Else that would be noticed, and cost an attempt, by the next job whose task uses it.
+        """
+        raw = connection.connection
+        if raw is None or raw.closed:
+            return raw is not None
+        with DefaultSelector() as selector:
+            selector.register(raw.fileno(), EVENT_READ)
+            return bool(selector.select(0))
 
     def changed(self) -> bool:
         """See Engine; all that has been committed makes another snapshot, also in another database of the server."""
