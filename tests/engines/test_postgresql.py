@@ -37,6 +37,7 @@ from django_vtqueue.core.settlement import failed, succeeded, suspended
 from django_vtqueue.core.steps import GATHER, Waiting
 from django_vtqueue.engines import Engine, engine_for, new_engine
 from django_vtqueue.engines.postgresql import connection
+from django_vtqueue.engines.postgresql.limits import UNPARK
 from django_vtqueue.execution.transactional import NotBegun, settle_with
 from django_vtqueue.models import DeadLetter, Job, Schedule, WorkerProcess
 from django_vtqueue.queue.claims import Claims, collect
@@ -178,6 +179,21 @@ def test_claims_that_count_one_queue(engine: Engine) -> None:
     """Of a queue no more jobs run at once than may."""
     limits = Limits(parse({"OPTIONS": {"queue_options": {"q": {"concurrency": 2}}}}), {"app.task": {}}.get)
     run(engine, limits, 2)
+
+
+def test_what_ends_holders_of_many_keys_is_not_compiled(engine: Engine) -> None:
+    """To compile the look for parked jobs of 500 keys took 1.5 s, with their locks held; the look takes 9 ms."""
+    said = list[str]()
+
+    def explained(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        if sql is UNPARK:
+            said.extend(row[0] for row in execute(f"EXPLAIN {sql}", params, many, context).fetchall())
+        return execute(sql, params, many, context)
+
+    with connections[engine.alias].execute_wrapper(explained):
+        engine.unpark({f"k{number}": 1 for number in range(500)})
+    assert said
+    assert "JIT:" not in said
 
 
 def run(engine: Engine, limits: Limits, most: int, **keys: Any) -> None:

@@ -39,6 +39,9 @@ WHEN_CUT_OFF = {
     "keepalives_count": 2,
 }
 
+# For a statement for which the planner expects far more rows than there are: to compile it takes longer than all else.
+UNCOMPILED = "SET LOCAL jit = off"
+
 # Cancellations, moves, and bulks with unique keys change many rows beside control loops, which lock the same rows in
 # the order of their plans: to lock them by id first would cost each settlement a statement. Each may wait for the other
 # then: a deadlock, of which the server ends one after a second. Who changes many rows lets go of all of them sooner,
@@ -192,7 +195,7 @@ class PostgreSQLConnection:
     def uncompiled(self) -> Iterator[None]:
         """See Engine. It holds until the end of the transaction, which may be the caller's."""
         with self.atomic():
-            self._run("SET LOCAL jit = off")
+            self._run(UNCOMPILED)
             yield
 
     def yielding(self, write: Callable[[], T]) -> T:
