@@ -16,6 +16,7 @@ from django_vtqueue.engines import Engine, Listener, engine_for
 from django_vtqueue.engines.postgresql import listening as module
 from django_vtqueue.engines.postgresql.listening import BETWEEN_NOTIFIES
 from django_vtqueue.models import Job
+from tests.conftest import reached
 from tests.waiting import PATIENCE, wait_until
 
 from .projects import ServerProject, enqueue
@@ -159,6 +160,19 @@ def test_a_lost_connection_is_made_anew(engine: Engine, ear: Ear, caplog: pytest
     ear.rung.clear()
     engine.ring()
     wait_until(lambda: ear.rung)
+
+
+def test_a_server_that_ends_idle_sessions(
+    migrated: dict[str, Any], postgresql_database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who listens is idle by its nature, and its session stays."""
+    options = {**migrated["OPTIONS"], "options": "-c idle_session_timeout=100"}
+    with reached({**migrated, "OPTIONS": options}, "ours") as alias:
+        ear = Ear(engine_for(alias))
+        wait_until(ear.hears)
+        time.sleep(0.5)
+        ear.listener.close()
+    assert (ear.rung, caplog.messages) == ([False], [])
 
 
 def test_a_closed_listener_is_gone(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,6 +110,7 @@ class PostgreSQLListener(Listener):
                 channel, pid = cursor.fetchone()
                 if pid != connection.connection.info.backend_pid:
                     raise PooledConnection
+                cursor.execute("SET idle_session_timeout = 0")  # it says nothing for as long as it hears
                 cursor.execute(f"LISTEN {channel}")
             self.hears = True
             if self._logged:
