@@ -2,6 +2,7 @@
 
 import getpass
 import re
+import shlex
 from argparse import ArgumentParser, ArgumentTypeError
 from datetime import datetime, timedelta
 
@@ -27,7 +28,7 @@ def add_backend(parser: ArgumentParser) -> None:
 
 def option_of(backend: VTQueueBackend) -> str:
     """Return the option that names a backend, as part of a command line; "" for the default one."""
-    return "" if backend.alias == DEFAULT_TASK_BACKEND_ALIAS else f" --backend {backend.alias}"
+    return "" if backend.alias == DEFAULT_TASK_BACKEND_ALIAS else f" --backend {shlex.quote(backend.alias)}"
 
 
 def positive(text: str, most: int | None = None) -> int:

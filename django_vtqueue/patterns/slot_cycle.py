@@ -1,5 +1,6 @@
 """Time slots: instances that take turns by the clock. Each acts only in its own slice of a cycle, and none overlap."""
 
+import shlex
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -64,8 +65,8 @@ class SlotCycle:
         if not holder.acquire(timeout=timeout):  # 0 is a timeout, too: a locked database is one without a free slot
             raise NoFreeSlot(
                 f"No slot of {self.name!r} was free within {seconds(timeout, 'timeout'):g} s: others hold them all, or "
-                f"one has not let go since the cycle was changed. manage.py vtqueue slots {self.name} shows the "
-                "holders. Wait for longer, start fewer instances, or have more slots."
+                f"one has not let go since the cycle was changed. manage.py vtqueue slots {shlex.quote(self.name)} "
+                "shows the holders. Wait for longer, start fewer instances, or have more slots."
             )
         return Slot(self.name, holder)
 

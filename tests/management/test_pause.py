@@ -1,6 +1,7 @@
 """``manage.py vtqueue pause`` and ``resume``, as people call them."""
 
 import io
+import shlex
 from collections.abc import Iterator
 from typing import Any
 
@@ -48,6 +49,15 @@ def served(settings: Settings, *names: str, **options: Any) -> None:
             "OPTIONS": options,
         }
     }
+
+
+@pytest.mark.parametrize("name", ["two words", "it's", "$(date)"])
+def test_the_line_that_ends_a_pause_can_be_pasted(name: str, settings: Settings) -> None:
+    """A shell reads the name of the queue and of the backend as one word each."""
+    settings.TASKS = {"my jobs": {"BACKEND": "django_vtqueue.backend.VTQueueBackend", "QUEUES": []}}
+    line = vtqueue("pause", "--backend", "my jobs", name)[1].partition(": manage.py vtqueue ")[2]
+    assert shlex.split(line) == ["resume", "--backend", "my jobs", name]
+    assert "is resumed" in vtqueue(*shlex.split(line))[0]
 
 
 def test_pause_and_resume(time: FakeClock) -> None:

@@ -1,6 +1,7 @@
 """What ``vtqueue`` does with queues: pause, resume and purge them."""
 
 import re
+import shlex
 from argparse import ArgumentParser
 from collections import Counter
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from ...core.names import is_reserved, refusal
 from ...engines import engine_for
 from ...models import RESERVED, Job, waiting_jobs
 from ...queue import pauses
-from ..arguments import duration_or_moment, login, remark_on
+from ..arguments import duration_or_moment, login, option_of, remark_on
 
 
 def pause_arguments(parser: ArgumentParser) -> None:
@@ -41,7 +42,8 @@ def pause(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     except ValueError as error:
         raise CommandError(str(error)) from None
     yield f"Queue {name!r} is {pauses.sentence(pauses.paused(database, now)[name])}."
-    yield f"What runs goes on to its end. To end the pause: manage.py vtqueue resume {name}"
+    command = f"manage.py vtqueue resume{option_of(backend)} {shlex.quote(name)}"
+    yield f"What runs goes on to its end. To end the pause: {command}"
     if remark:
         yield remark
 

@@ -17,7 +17,7 @@ from ...models import Schedule
 from ...schedules import control
 from ...schedules.control import Listed, listed
 from ...tasks.compat import InvalidTask
-from ..arguments import login
+from ..arguments import login, option_of
 from ..output import add_json, ago, as_json, iso, table
 
 HELP = "Lists schedules: when each runs next, what became of its last job. Or pauses, resumes or runs one."
@@ -36,9 +36,8 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     action, name, database = options["action"], options["name"], backend.database
     if action == "list":
         if name:
-            raise CommandError(
-                f"schedules list takes no name; to run it now: manage.py vtqueue schedules run {shlex.quote(name)}"
-            )
+            command = command_line(backend, "run", name)
+            raise CommandError(f"schedules list takes no name; to run it now: {command}")
         return show(database, as_values=options["json"])
     found = Schedule.objects.using(database).filter(pk=name).first()
     if found is None:
@@ -46,6 +45,11 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
         what = f"There is no schedule {name!r}." if name else f"Name the schedule: schedules {action} NAME."
         raise CommandError(f"{what} There are: {', '.join(names) or 'none; a worker writes down what code declares'}.")
     return {"pause": pause, "resume": resume, "run": run_now}[action](found, backend)
+
+
+def command_line(backend: VTQueueBackend, action: str, name: str) -> str:
+    """Return what does something with a schedule."""
+    return f"manage.py vtqueue schedules{option_of(backend)} {action} {shlex.quote(name)}"
 
 
 def show(database: str, *, as_values: bool) -> Iterator[str]:
@@ -117,8 +121,7 @@ def pause(schedule: Schedule, backend: VTQueueBackend) -> Iterator[str]:
     if not control.pause(schedule.name, login(), backend.database):
         yield f"Schedule {schedule.name!r} is paused already."
         return
-    name = shlex.quote(schedule.name)
-    yield f"Schedule {schedule.name!r} is paused. To go on: manage.py vtqueue schedules resume {name}"
+    yield f"Schedule {schedule.name!r} is paused. To go on: {command_line(backend, 'resume', schedule.name)}"
 
 
 def resume(schedule: Schedule, backend: VTQueueBackend) -> Iterator[str]:
