@@ -192,6 +192,6 @@ def failures(level: str, when: str, died: Sequence[Sequence[Any]], pages: Pages,
 
 def paused(pause: QueueState) -> Banner:
     """Return the banner of a paused queue: by whom, why, until when, and since when."""
-    values = {"queue": pause.queue_name, "paused": sentence(pause)}
+    values = {"queue": display.cut(pause.queue_name), "paused": sentence(pause)}
     began = _("It began at %s.") % time_of(pause.paused_at)
     return Banner("warning", [_("“%(queue)s” is %(paused)s.") % values, began], resume=pause.queue_name)

@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 from ..core import clock, copies, unique
 from ..core.clock import LAST_INSTANT
 from ..core.encoding import decode
-from ..core.failures import shorten, storable
+from ..core.failures import printable, shorten, storable
 from ..core.humanize import duration, local, time_of, whole
 from ..core.ids import shown_worker
 from ..core.masks import MASKED, Mask
@@ -206,7 +206,7 @@ def dumps_shown(value: Any) -> str:
 def short(text: str, length: int) -> str:
     """Return text in one line, cut at its end."""
     line = " ".join(text[: length * 2].split())
-    return storable(line if len(line) <= length and len(text) <= length * 2 else f"{line[: length - 1]}…")
+    return printable(storable(line if len(line) <= length and len(text) <= length * 2 else f"{line[: length - 1]}…"))
 
 
 def indented(value: Any) -> str:
@@ -225,5 +225,5 @@ def unreadable(text: str, own: Mask) -> str:
 
 
 def cut(value: object) -> str:
-    """Return any stored value as text that can be sent to a browser."""
-    return storable(shorten(str(value), LONGEST))
+    """Return any stored value as text that can be sent to a browser, and turns no line there."""
+    return printable(storable(shorten(str(value), LONGEST)))

@@ -96,7 +96,7 @@ class DeadLetterAdmin(EntryAdmin):
 
     @admin.display(description=_("failure"))
     def failure(self, letter: DeadLetter) -> SafeString:
-        return format_html("{} {}", display.exception(letter.exception_class), letter.message)
+        return format_html("{} {}", display.exception(letter.exception_class), display.cut(letter.message))
 
     @admin.display(description=_("traceback"))
     def traceback(self, letter: DeadLetter) -> SafeString | str:

@@ -258,7 +258,7 @@ def running_job(job: Job, now: int, site: str) -> dict[str, Any]:
         "expired": clock.to_instant(job.visible_at) <= now and not running,
         "cancelled": job.cancelled_at is not None,
         "percent": None if job.progress is None else display.percent(job.progress),
-        "progress_text": job.progress_text or "",
+        "progress_text": display.cut(job.progress_text or ""),
     }
 
 

@@ -17,7 +17,8 @@ from .masks import replaced
 MAX_TRACEBACK = 16 * 1024  # characters: half of them from the head (where it began), half from the tail (what it was)
 MAX_MESSAGE = 1024
 FRAMES_THAT_MATTER = 5
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# Control characters that a terminal obeys, and those of Unicode that turn the direction of what follows.
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 # Where frames lie that are not the project's own: this package, the standard library, what is built in.
 LIBRARIES = (f"{PurePath(__file__).parent.parent}{os.sep}", sysconfig.get_path("stdlib"), "<frozen ")
 TRACEBACK = vars(BaseException)["__traceback__"]  # whatever a class has in its place
@@ -60,7 +61,7 @@ def storable(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Return ``text`` with escapes for the control characters that a terminal obeys: for all but tab and newline."""
+    """Return ``text`` with escapes for what a terminal or a browser obeys; tab and newline are left as they are."""
     return CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
 
 

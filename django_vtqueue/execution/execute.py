@@ -17,7 +17,7 @@ from ..core import clock, history, states
 from ..core.allowed import Invalid, duration
 from ..core.async_code import awaited, awaited_value
 from ..core.encoding import decode, encode_result
-from ..core.failures import describe, shown, storable, summary
+from ..core.failures import describe, one_line, shown, storable, summary
 from ..core.forks import ForksEnd
 from ..core.job import HeldJob
 from ..core.masks import replaced
@@ -284,7 +284,8 @@ class Execution:
                 return self.chosen_delay(backoff(error, self.result), error)
         except BaseException as fault:  # the task's own mistake must not cost the job
             job, told = self.job, f"Its delay could not be found out, so a default was used: {summary(fault)}"
-            logger.warning("%s …%s: %s", job.task_path or job.queue_name, job.id[-8:], replaced(told, self.secrets()))
+            name, told_here = one_line(job.task_path or job.queue_name), one_line(replaced(told, self.secrets()))
+            logger.warning("%s …%s: %s", name, job.id[-8:], told_here)
             error.add_note(told)
         delay = self.policy.delay(self.job.attempts)
         return max(delay, UNKNOWN_TASK_DELAY) if isinstance(error, UnknownTask) else delay

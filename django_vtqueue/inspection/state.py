@@ -10,6 +10,7 @@ from django.utils.translation import ngettext
 
 from ..core import states, steps
 from ..core.clock import LAST, LAST_INSTANT, from_instant, to_instant
+from ..core.failures import printable
 from ..core.humanize import time_of
 from ..models import UNFINISHED, DeadLetter, Job
 from ..queue.limits import NO_LIMITS, Limits
@@ -75,7 +76,7 @@ def waiting_sentence(job: Job, now: int, limits: Limits = NO_LIMITS) -> str:
     if job.state != states.READY or to_instant(job.due_at) <= now:
         return ""
     if is_parked(job):
-        return _("parked by the limit '%(key)s'") % {"key": job.concurrency_key}
+        return _("parked by the limit '%(key)s'") % {"key": printable(job.concurrency_key or "")}
     if job.moved_from is not None and job.rate_key:
         rate = (limits.task_options(job.task_path) or {}).get("rate", job.rate_key)
         return _("moved to %(time)s by the rate %(rate)s") % {"time": time_of(job.due_at), "rate": rate}
@@ -84,7 +85,7 @@ def waiting_sentence(job: Job, now: int, limits: Limits = NO_LIMITS) -> str:
 
 def task_waiting_sentence(job: Job, waits: Waits) -> str:
     """Return what the task of a job waits for."""
-    values = {"name": waits.name, "time": time_of(from_instant(waits.until)), "all": waits.children}
+    values = {"name": printable(waits.name), "time": time_of(from_instant(waits.until)), "all": waits.children}
     if waits.kind == steps.SLEEP:
         return _("sleeping until %(time)s ('%(name)s')") % values
     if waits.kind == steps.GATHER:

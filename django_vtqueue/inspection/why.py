@@ -4,7 +4,7 @@ from django.utils.translation import gettext as _
 
 from ..core import copies, history, states, steps
 from ..core.clock import LAST_INSTANT, from_instant, microseconds, to_instant
-from ..core.failures import shorten
+from ..core.failures import printable, shorten
 from ..core.humanize import duration, time_of
 from ..core.ids import shown_worker
 from ..core.job import Scope
@@ -246,5 +246,5 @@ def listed(workers: list[WorkerProcess], *, queues: bool = False) -> str:
 def failure(exception_class: str = "", message: str = "") -> str:
     """Return an error in one line."""
     name = str(exception_class).rpartition(".")[2] or _("an error")
-    first = " ".join(shorten(str(message).partition("\n")[0], LONGEST).split()).removesuffix(".")
+    first = printable(" ".join(shorten(str(message).partition("\n")[0], LONGEST).split()).removesuffix("."))
     return f"{name}: {first}" if first else name

@@ -11,7 +11,7 @@ from django.db.models import Q
 from django.utils.translation import gettext as _
 
 from ..core.clock import from_instant, microseconds
-from ..core.failures import storable
+from ..core.failures import printable, storable
 from ..core.humanize import time_of
 from ..core.job import Scope
 from ..engines import Engine, database_for, engine_for
@@ -103,7 +103,7 @@ def sentence(state: "QueueState") -> str:
     """Return a pause in words: who made it, why, and until when, as far as that is known."""
     pause = _("paused by %(by)s") % {"by": state.paused_by} if state.paused_by else _("paused")
     if state.reason:
-        pause += ": " + " ".join(state.reason.split()).removesuffix(".")
+        pause += ": " + printable(" ".join(state.reason.split()).removesuffix("."))
     if state.paused_until:
         pause += ", " + _("until %(time)s") % {"time": time_of(state.paused_until)}
     return pause

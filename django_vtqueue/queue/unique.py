@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from ..core.clock import to_instant
+from ..core.failures import one_line
 from ..core.ids import dashed, slices
 from ..core.job import NewJobs
 from ..core.settlement import expired
@@ -32,7 +33,7 @@ def insert_with_keys(engine: Engine, new: NewJobs, on_duplicate: str) -> Duplica
     duplicates = engine.yielding(insert) if len(new.jobs) > 1 else insert()
     if duplicates and logger.isEnabledFor(logging.INFO):
         for index, job_id in duplicates.items():
-            told = (new.task_path or "payload", job_id[-8:], new.queue_name, _keys(new)[index], on_duplicate)
+            told = (new.task_path or "payload", job_id[-8:], one_line(new.queue_name), _keys(new)[index], on_duplicate)
             logger.info("same  %s …%s queue=%s has the unique key %r already; on_duplicate=%s", *told)
     return duplicates
 

@@ -11,6 +11,7 @@ from django.contrib.admin.utils import quote as admin_quoted
 from django.test import Client
 from django.urls import reverse
 
+from django_vtqueue import Queue
 from django_vtqueue.core import clock
 from django_vtqueue.core.history import Entry
 from django_vtqueue.models import Job, WorkerProcess
@@ -173,3 +174,22 @@ def test_an_expired_letter(admin_client: Client, time: FakeClock) -> None:
     """Its history says that it has expired, as a deed of nobody."""
     entry = Entry(number=0, worker="", started=None, ended=clock.now(), outcome="expired")
     assert re.search(r"enqueued .* expired", text(page(admin_client, letter(history=json.dumps([entry])))))
+
+
+TURNED = "a\u202eb"
+
+
+def test_what_users_wrote_turns_no_line(admin_client: Client, time: FakeClock) -> None:
+    """A reason, a progress text, an argument or a message with a mark that turns what follows is shown with its escape.
+
+    Only a link, a field or a name in a cell of its own has it as it is.
+    """
+    Queue("default").pause(TURNED)
+    shown = [
+        page(admin_client, job(payload=json.dumps({"args": [TURNED, 2], "kwargs": {}}, ensure_ascii=False))),
+        page(admin_client, job("running", progress=0.5, progress_text=TURNED)),
+        page(admin_client, letter(message=TURNED, history=json.dumps([failed(1, 1, 2, message=TURNED)]))),
+        admin_client.get(reverse("admin:app_list", args=["vtqueue"])).content.decode(),
+    ]
+    assert [html.count(TURNED) for html in shown] == [0] * 4
+    assert all(r"a\u202eb" in html for html in shown)

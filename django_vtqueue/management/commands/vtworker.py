@@ -18,7 +18,7 @@ from django.db.models import Q
 
 from ...backend import VTQueueBackend
 from ...core.clock import LAST_INSTANT, microseconds, to_instant
-from ...core.failures import printable
+from ...core.failures import one_line, printable
 from ...core.forks import dump_threads_at
 from ...core.humanize import duration
 from ...core.ids import shown_worker
@@ -269,7 +269,7 @@ def description(backend: VTQueueBackend, options: WorkerOptions) -> str:
     """Return the end of the ready line: queues, threads, database."""
     weights = options.weights or {}
     names = [f"{name}:{weights[name]}" if weights else name for name in served(scopes_of(backend, options.queues))]
-    queues = ",".join(names) or "all"
+    queues = one_line(",".join(names)) or "all"
     threads = f"{options.threads} thread{'' if options.threads == 1 else 's'}"
     if options.processes > 1:
         threads = f"{options.processes} processes of {threads}"
