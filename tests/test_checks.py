@@ -19,8 +19,11 @@ from django.db.utils import ConnectionHandler
 from pytest_django import DjangoDbBlocker, Settings
 
 from django_vtqueue import task
+from django_vtqueue.conf import configured
 from django_vtqueue.database_checks import check_databases, check_defaults, check_durability
-from django_vtqueue.tasks.settings_checks import problems
+from django_vtqueue.engines.sqlite import mounts
+from django_vtqueue.tasks import settings_checks
+from django_vtqueue.tasks.settings_checks import overlaps, problems
 from tests.project import tasks as project_tasks
 from tests.project import transactional
 
@@ -543,6 +546,27 @@ def test_backends_on_two_databases(settings: Settings, jobs: Open, monkeypatch: 
     jobs(OPTIONS=GOOD)
     monkeypatch.setitem(settings.DATABASES, "jobs", {})
     assert errors(settings, one=entry(), two=entry(database="jobs")) == []
+
+
+@pytest.mark.parametrize("vendor", ["sqlite3", "postgresql"])
+def test_two_aliases_of_one_database(
+    vendor: str, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Backends whose aliases name one database are as those of one alias (E005); another schema is another database."""
+    pytest.importorskip("psycopg")
+    (tmp_path / "here").symlink_to(tmp_path)
+    path = "db" if vendor == "postgresql" else str(tmp_path / "db")
+    given = {"ENGINE": f"django.db.backends.{vendor}", "NAME": path, "OPTIONS": GOOD}
+    twin = given | {"NAME": path if vendor == "postgresql" else str(tmp_path / "here" / "db"), "CONN_MAX_AGE": 9}
+    other = given | ({"OPTIONS": {"options": "-csearch_path=b"}} if vendor == "postgresql" else {"NAME": f"{path}2"})
+    opened = ConnectionHandler({"default": given, "twin": twin, "other": other})
+    monkeypatch.setattr(settings_checks, "connections", opened)
+    monkeypatch.setattr(mounts, "connections", opened)
+    settings.TASKS = {name: entry(database=name) for name in ("default", "twin", "other")}
+    first, twins, others = (list(overlaps(options, name)) for name, options in configured().items())
+    assert (first, others) == ([], [])
+    [message] = twins
+    assert "use the same database ('default' and 'twin' name it), and both have default." in message.msg
 
 
 def test_worker_refuses_wrong_settings(settings: Settings) -> None:

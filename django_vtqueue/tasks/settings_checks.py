@@ -1,6 +1,7 @@
 """System checks of the settings; they read no database."""
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
@@ -19,6 +20,7 @@ from ..core.names import is_reserved, refusal
 from ..core.rates import RateLimit, rate_for
 from ..core.ticks import Ticks
 from ..engines import ENGINES, database_of
+from ..engines.sqlite.mounts import file_of
 from .compat import FRAMEWORK_APP, Task
 from .recurring import LONGEST_SCHEDULE_NAME, Declaration, declarations
 from .refusals import cannot_commit_as_one, limited_copies
@@ -298,6 +300,16 @@ def missing_modules(options: Options, alias: str) -> Iterator[CheckMessage]:
             )
 
 
+def place_of(alias: str) -> Any:
+    """Return what two aliases have in common that name one database, as far as the settings say it."""
+    connection = connections[alias]
+    if connection.vendor == "sqlite":
+        return os.path.realpath(file) if (file := file_of(alias)) else alias
+    options = connection.settings_dict["OPTIONS"]
+    server = [str(connection.settings_dict[name]) for name in ("HOST", "PORT", "NAME", "USER")]
+    return *server, options.get("service"), options.get("options")  # which may choose a schema, as the user may
+
+
 def overlaps(options: Options, alias: str) -> Iterator[CheckMessage]:
     """Yield an error if an entry before ``alias`` shares queues with it: each one's workers would take both's jobs."""
     try:
@@ -306,10 +318,12 @@ def overlaps(options: Options, alias: str) -> Iterator[CheckMessage]:
         return  # said by the check of that entry
     for other, earlier in takewhile(lambda entry: entry[0] != alias, entries.items()):
         shared = sorted(options.queues & earlier.queues)
-        if database_of(earlier) == database_of(options) and (shared or not options.queues or not earlier.queues):
+        one, two = database_of(earlier), database_of(options)
+        if place_of(one) == place_of(two) and (shared or not options.queues or not earlier.queues):
+            named = "" if one == two else f" ({one!r} and {two!r} name it)"
             what = f"both have {', '.join(shared)}" if shared else "one of them allows any queue"
             yield Error(
-                f"TASKS[{other!r}] and TASKS[{alias!r}] use the same database, and {what}.",
+                f"TASKS[{other!r}] and TASKS[{alias!r}] use the same database{named}, and {what}.",
                 hint='Give each its own queues: "QUEUES": ["default", "emails"] and "QUEUES": ["reports"].',
                 id="vtqueue.E005",
             )
