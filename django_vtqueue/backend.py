@@ -37,7 +37,7 @@ from .tasks.compat import (
     TaskResultStatus,
     task_enqueued,
 )
-from .tasks.refusals import limited_copies
+from .tasks.refusals import limited_copies, warn_of_script
 from .tasks.results import Result, change, result_of_row, unvalidated, with_changes
 from .tasks.signals import received
 from .tasks.signatures import check_call, refused_call
@@ -152,6 +152,7 @@ class VTQueueBackend(BaseTaskBackend):
             ):
                 raise InvalidTask(f"priority must be a whole number between -100 and 100, not {task.priority!r}.")
             super().validate_task(task if moment is None else with_changes(task, run_after=None))
+            warn_of_script(task)
             if len(self._validated) >= REMEMBERED:
                 self._validated.clear()
             self._validated.add(key)

@@ -1231,6 +1231,19 @@ def hints(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> 
     return lambda: [record.getMessage() for record in caplog.records if record.name == "django_vtqueue"]
 
 
+def test_a_task_of_a_script(hints: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log warns, once, of a task that workers cannot import: one of the file that Python was started with."""
+
+    def sweep() -> None: ...
+
+    monkeypatch.setattr(sweep, "__module__", "__main__")
+    monkeypatch.setattr(sweep, "__qualname__", "sweep")
+    found = task(sweep)
+    found.using(priority=0)
+    [hint] = hints()
+    assert hint.startswith("__main__.sweep is defined in the file that Python was started with: no worker finds it")
+
+
 def worker(queues: str, heartbeat_at: datetime) -> None:
     WorkerProcess.objects.create(
         worker_id=f"host:{queues}:{heartbeat_at}",
