@@ -90,7 +90,8 @@ def settle_what_it_held(engine: Engine, backend: VTQueueBackend, dead: WorkerPro
         endings = after_death(backend, ours, now, over_time=was_over_time(dead.doorbell))
         if endings:
             settle(engine, endings)
-        remember(engine, dead.pk, endings, now if len(ours) == len(held) else None)
+        if endings or len(ours) == len(held):  # else this comes again in a second, and nothing has changed
+            remember(engine, dead.pk, endings, now if len(ours) == len(held) else None)
     if len(ours) == len(held):
         remove(dead.doorbell)
     if endings:
