@@ -112,12 +112,13 @@ def test_purge_all() -> None:
 
 
 def test_purge_asks_before(answers: Callable[[str | None], list[str]]) -> None:
-    """It says how many of which queue it would delete, and deletes after a yes."""
+    """It says how many of which queue and of which database it would delete, and deletes after a yes."""
     asked = answers("y")
     Queue("a").publish_many([1, 2])
     Queue("b").publish(3)
     assert vtqueue("purge", "b", "a") == "Deleted 3 jobs.\n"
-    assert asked == ["Delete 3 jobs (a 2, b 1)? [y/N] "]
+    database = connections["default"].settings_dict["NAME"]
+    assert asked == [f"Delete 3 jobs (a 2, b 1) from the database {database}? [y/N] "]
 
 
 @pytest.mark.parametrize("answer", ["", "n", "nay", None])

@@ -10,6 +10,7 @@ from datetime import datetime, time, timedelta
 from typing import Any
 
 from django.core.management.base import CommandError
+from django.db import connections
 from django.db.models import Count, Q
 
 from ...backend import VTQueueBackend
@@ -103,7 +104,9 @@ def purge(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     names = chosen(backend, options, free + held)
     found = {name: free[name] for name in names if free[name]}
     if found and not options["yes"]:
-        confirm(f"Delete {counted(sum(found.values()))} ({described(found)})?")
+        given = connections[backend.database].settings_dict
+        where = " on ".join(filter(None, [str(given["NAME"]), given["HOST"]]))  # an alias is the same in production
+        confirm(f"Delete {counted(sum(found.values()))} ({described(found)}) from the database {where}?")
     deleted = sum(engine.purge(name, engine.now()) for name in found)
     yield f"Deleted {counted(deleted)}."
     if left := sum(held[name] for name in names):
@@ -138,9 +141,7 @@ def confirm(question: str) -> None:
     try:
         answer = input(f"{printable(question)} [y/N] ")
     except EOFError:
-        raise CommandError(
-            "No terminal is there to confirm it, so nothing was deleted; --yes deletes without asking."
-        ) from None
+        raise CommandError("No answer was given, so nothing was deleted; --yes deletes without asking.") from None
     if answer.strip().lower() not in ("y", "yes"):
         raise CommandError("Nothing was deleted.")
 
