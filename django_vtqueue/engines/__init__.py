@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from django.db import connections
 
-from .base import Engine, Listener, Trouble
+from .base import Engine, Listener
 from .postgresql.engine import PostgreSQLEngine
 from .routing import (
     backend_options,
@@ -21,6 +21,7 @@ from .routing import (
     shares_disk,
 )
 from .sqlite.engine import SQLiteEngine
+from .trouble import Trouble
 
 __all__ = [
     "ENGINES",

@@ -9,7 +9,6 @@ understands; of two rows the later one has the greater handle.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from enum import Enum
 from typing import TypeVar
 
 from django.db import connections
@@ -22,18 +21,9 @@ from ..core.settlement import Settlement
 from .capabilities import ClockStamps, DurableSteps, Overflow, RowLocks
 from .limits import Limiting
 from .portable import Portable
+from .trouble import Trouble
 
 T = TypeVar("T")
-
-
-class Trouble(Enum):
-    """What may be wrong with a database without being a fault of the code: a worker waits, and tries again."""
-
-    BUSY = "the database is locked by another connection"
-    DISK = "the database cannot be written"
-    SCHEMA = "the queue's tables are missing or of another version"
-    DAMAGED = "the database is damaged"
-    GONE = "the database cannot be reached"
 
 
 class Listener:

@@ -153,7 +153,7 @@ class Holder:
             if trouble is None:
                 raise
             if not troubled:
-                logger.warning("%s is waited for, but %s; waiting.", self.name, trouble.value)
+                logger.warning("%s is waited for, but %s; waiting.", self.name, trouble.said(error))
             if trouble is not Trouble.BUSY:
                 self.rows.engine.disconnect()
             return None

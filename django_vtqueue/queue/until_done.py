@@ -32,7 +32,7 @@ def until_done(engine: Engine, verb: Callable[[], T], lease: float = inf) -> T:
                 raise
             tries += 1
             if tries == 1:
-                logger.warning("%s; waiting. Nothing is lost.", trouble.value)
+                logger.warning("%s; waiting. Nothing is lost.", trouble.said(error))
             if trouble is Trouble.BUSY:
                 time.sleep(busy_pause(time.monotonic() - began, random.random()))
             else:

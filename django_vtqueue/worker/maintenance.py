@@ -47,7 +47,7 @@ class Maintenance:
             trouble = self.engine.trouble(error)
             if trouble is Trouble.BUSY:
                 self.next_at = now + BUSY_AGAIN
-            elif trouble is None and not self._told_of_failure:
+            elif trouble in (None, Trouble.RIGHTS) and not self._told_of_failure:
                 self._told_of_failure = True
                 logger.warning("pruning the database, or keeping its log short, failed: %r. Jobs go on", error)
 

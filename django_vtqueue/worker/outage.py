@@ -62,8 +62,7 @@ class Outage:
             if kind is None:
                 self._say(kind, "an error that this worker does not know; it goes on", exc_info=error)
             else:
-                said = " ".join(str(error).split())  # in one line: libpq explains in several
-                self._say(kind, f"{kind.value} (%s); waiting.{HELP.get(kind, '')}", said)
+                self._say(kind, f"%s; waiting.{HELP.get(kind, '')}", kind.said(error))
                 self.engine.disconnect()  # one that was opened for reading only, say, would stay so
         self.retry_at = now + pause
         # Django's errors of a database are part of a reference cycle, with everything that the failed turn referred to.

@@ -14,7 +14,7 @@ from django.db.utils import DatabaseError, InterfaceError, OperationalError
 from ...core import clock
 from ...core.clock import SECOND
 from ...core.job import ClaimKey
-from ..base import Trouble
+from ..trouble import Trouble
 from .task_transaction import task_transaction
 
 T = TypeVar("T")
@@ -60,6 +60,7 @@ TROUBLES = {
     "58": Trouble.DISK,
     "42P01": Trouble.SCHEMA,
     "42703": Trouble.SCHEMA,
+    "42501": Trouble.RIGHTS,
     "42P10": Trouble.SCHEMA,  # no index for ON CONFLICT
     "XX001": Trouble.DAMAGED,
     "XX002": Trouble.DAMAGED,

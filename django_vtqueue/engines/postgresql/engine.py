@@ -14,8 +14,9 @@ from ...core import history, states
 from ...core.clock import SECOND
 from ...core.ids import first_id
 from ...core.job import ClaimKey, Handle, HeldJob, NewJobs, Progress, StoredJob
-from ..base import Engine, Trouble
+from ..base import Engine
 from ..portable import parts
+from ..trouble import Trouble
 from . import clock_repair
 from . import statements as sql
 from .due import PostgreSQLClaiming

@@ -17,8 +17,8 @@ from django.db.utils import InterfaceError, OperationalError, ProgrammingError
 
 from ...core import clock
 from ...core.job import ClaimKey
-from ..base import Trouble
 from ..routing import shares_disk
+from ..trouble import Trouble
 from . import wal
 from .cursor import execute
 from .file import File, FileExchanged, never_created

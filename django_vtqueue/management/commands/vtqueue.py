@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from django.core.management.base import BaseCommand, CommandError, no_translations
-from django.db import OperationalError
+from django.db import DatabaseError, OperationalError
 
 from ...backend import VTQueueBackend
 from ...core.failures import printable
+from ...engines import engine_for
 from ...queue.lookup import UnclearId
 from ...queue.schema import mismatch
 from ..arguments import add_backend, add_ids
@@ -117,5 +118,7 @@ class Command(BaseCommand):
             raise CommandError(subcommand.interrupted, returncode=128 + signal.SIGINT) from None
         except (UnclearId, CommandError) as error:
             raise CommandError(printable(str(error))) from error
-        except OperationalError as error:
+        except DatabaseError as error:
+            if not isinstance(error, OperationalError) and not engine_for(backend.database).trouble(error):
+                raise
             raise CommandError(printable(f"Database {backend.database!r}: {error}")) from error

@@ -1,0 +1,18 @@
+"""What may be wrong with a database for a while."""
+
+from enum import Enum
+
+
+class Trouble(Enum):
+    """What may be wrong with a database without being a fault of the code: a worker waits, and tries again."""
+
+    BUSY = "the database is locked by another connection"
+    DISK = "the database cannot be written"
+    SCHEMA = "the queue's tables are missing or of another version"
+    DAMAGED = "the database is damaged"
+    GONE = "the database cannot be reached"
+    RIGHTS = "its user lacks SELECT, INSERT, UPDATE or DELETE on a table"
+
+    def said(self, error: BaseException) -> str:
+        """Return it in words, in one line, with what the database says of it."""
+        return self.value if self is Trouble.BUSY else f"{self.value} ({' '.join(str(error).split())})"

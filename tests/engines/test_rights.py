@@ -1,0 +1,62 @@
+"""A user of a PostgreSQL server who lacks a right on a table of the queue."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connections
+
+from django_vtqueue.engines import Engine, new_engine
+from django_vtqueue.models import DeadLetter
+
+from ..waiting import wait_until
+from .projects import ServerProject
+
+USER = "vtqueue_clerk"
+MAY_DO_ALL = f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {USER}"
+LACKED = "its user lacks SELECT, INSERT, UPDATE or DELETE on a table (permission denied for table vtqueue_deadletter)"
+ONCE = """
+from django_vtqueue import task
+
+@task(max_attempts=1)
+def once():
+    with open("runs", "a") as runs:
+        runs.write("x")
+    raise KeyError("x")
+"""
+
+
+@pytest.fixture
+def engine(postgresql_database: str) -> Iterator[Engine]:
+    """Return the engine of a user who may do all; another one may write no dead letters."""
+    engine = new_engine(postgresql_database, traced=False)
+    said(engine, f"CREATE ROLE {USER} LOGIN", MAY_DO_ALL, f"REVOKE INSERT ON vtqueue_deadletter FROM {USER}")
+    yield engine
+    said(engine, f"DROP OWNED BY {USER}", f"DROP ROLE {USER}")
+
+
+def said(engine: Engine, *statements: str) -> None:
+    with connections[engine.alias].cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+
+
+def test_a_worker_waits_for_a_right(tmp_path: Path, migrated: dict[str, Any], engine: Engine) -> None:
+    """It says once on which table a right is missing, runs nothing a second time, and goes on when it is granted."""
+    project = ServerProject(tmp_path, {**migrated, "USER": USER}, tasks=ONCE)
+    project.python("from shop.tasks import once; once.enqueue()")
+    with project.started("-m", "django", "vtworker") as worker:
+        wait_until(lambda: "waiting" in worker.log or worker.ended())
+        said(engine, MAY_DO_ALL)
+        wait_until(lambda: "dead  " in worker.log or worker.ended())
+        assert worker.log.count(f"{LACKED}; waiting.") == worker.log.count("lacks") == 1
+    assert (tmp_path / "runs").read_text() == "x"
+    assert DeadLetter.objects.using(engine.alias).get().exception_class == "builtins.KeyError"
+
+
+def test_a_command_says_which_right_is_missing(tmp_path: Path, migrated: dict[str, Any], engine: Engine) -> None:
+    """Its error names the table, without a traceback."""
+    said(engine, f"REVOKE SELECT ON vtqueue_deadletter FROM {USER}")
+    found = ServerProject(tmp_path, {**migrated, "USER": USER}).manage("vtqueue", "status")
+    assert found.startswith("exit 1\nCommandError: Database 'default': permission denied for table vtqueue_deadletter")
