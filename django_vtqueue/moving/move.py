@@ -4,6 +4,9 @@ import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
+from uuid import UUID
+
+from django.db import OperationalError
 
 from ..core.async_code import interrupting
 from ..core.clock import SECOND
@@ -12,13 +15,13 @@ from ..core.gaps import GapWatch
 from ..core.ids import process_worker_id
 from ..core.job import Scope
 from ..engines import engine_for
-from ..models import HourlyThroughput, QueueState, Rate, Requeue, Throughput
+from ..models import HourlyThroughput, Job, QueueState, Rate, Requeue, Throughput
 from ..patterns.reserved import ReservedRows
 from ..queue.settling import end_leases
 from ..queue.workers import live_workers
 from .channel import Channel, Overtaken
 from .parts import Batch, Parts
-from .rows import Refusals
+from .rows import Refusals, is_unreadable, read
 
 ENDED_AT_ONCE = 100  # leases
 WRITTEN_UP = 30 * SECOND  # microseconds after which a worker has written what it has counted of a minute or an hour
@@ -126,11 +129,18 @@ class Move:
 
     def _free_reserved(self) -> None:
         """Free the leases and time slots whose holder is gone, by the rule of an instance that waits for one."""
-        keys: dict[str, set[str]] = {}
-        for name, key in self.parts.held().values_list("queue_name", "unique_key"):
-            keys.setdefault(name, set()).add(str(key))
+        held = set(self.parts.held().values_list("pk", flat=True))
+        keys: dict[str, dict[UUID, str]] = {}
+        for job_id, row in read(Job, self.source, sorted(held)).items():
+            keys.setdefault(row["queue_name"], {})[job_id] = row["unique_key"]
+        self.parts.note_unreadable("Job", held.difference(*keys.values()))
         for name, some in keys.items():
-            ReservedRows(name, self.source, some).free_ended(process_worker_id())
+            try:
+                ReservedRows(name, self.source, some.values()).free_ended(process_worker_id())
+            except OperationalError as error:
+                if not is_unreadable(error):
+                    raise
+                self.parts.note_unreadable("Job", set(some))  # another row of theirs cannot be read
 
     def _patiently(self, act: Callable[[], T]) -> T:
         """Do something that may be done again, also if it is not known whether it was done."""

@@ -118,11 +118,11 @@ class Parts:
     def _read(self, ids: Sequence[UUID], edges: Edges) -> Tables:
         """Return jobs and dead letters as they are stored, without families of which one cannot be read."""
         found = {name: read(MODELS[name], self.source, ids) for name in OF_JOBS}
-        stay = spread(self._unreadable("Job", set(ids).difference(*found.values())), edges)
+        stay = spread(self.note_unreadable("Job", set(ids).difference(*found.values())), edges)
         tables = {name: [row for key, row in rows.items() if key not in stay] for name, rows in found.items()}
         return {name: rows for name, rows in tables.items() if rows}
 
-    def _unreadable(self, name: str, keys: set[Any]) -> set[Any]:
+    def note_unreadable(self, name: str, keys: set[Any]) -> set[Any]:
         """Note of these rows that they stay; return their keys."""
         self.refusals.update((name_of(name, key), "it cannot be read as it is stored") for key in keys)
         return keys
@@ -168,7 +168,7 @@ class Parts:
         found = list(rows[:MOST_ROWS])
         wanted = [key for key in found if name_of(name, key) not in self.refusals]
         stored = read(rows.model, self.source, wanted)
-        self._unreadable(name, set(wanted).difference(stored))
+        self.note_unreadable(name, set(wanted).difference(stored))
         (remove or (lambda keys: self._delete(name, keys)))(list(stored))
         return Batch({name: list(stored.values())} if stored else {}, found[-1] if len(found) == MOST_ROWS else None)
 
@@ -188,9 +188,13 @@ class Parts:
 
     def to_go(self) -> int:
         """Return how many of them the target has not refused."""
-        refused = {UUID(name) for name in self.refusals if " " not in name}
+        refused = self._refused()
         stay = present(self.all_jobs(), refused) | present(DeadLetter.objects.using(self.source).all(), refused)
         return self.entries() - len(stay)
+
+    def _refused(self) -> set[UUID]:
+        """Return the ids of jobs and dead letters that stay."""
+        return {UUID(name) for name in self.refusals if " " not in name}
 
     def numbers(self) -> dict[str, int]:
         """Return how many rows there are that a move takes, sooner or later, by what people call them."""
@@ -217,8 +221,12 @@ class Parts:
         return self.reserved().filter(HAS_KEY, state=states.RUNNING).exclude(unique_key="")
 
     def ended(self) -> "QuerySet[Job]":
-        """Return those of them whose lease has ended, by the clock of the source: the holder may be gone."""
-        return self.held().filter(lease_until__lte=engine_for(self.source).now())
+        """Return those of them whose lease has ended, by the clock of the source: the holder may be gone.
+
+        Those that cannot be read are not among them: no run can free these.
+        """
+        rows = self.held().filter(lease_until__lte=engine_for(self.source).now())
+        return rows.exclude(pk__in=self._refused())
 
     def staying(self) -> tuple[int, int, int, int]:
         """Return how many jobs run, how many requeues go on, how many rows are held, and how many have ended leases."""

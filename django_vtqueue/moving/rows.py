@@ -80,11 +80,16 @@ def _read(model: type[models.Model], alias: str, keys: Sequence[Any]) -> dict[An
             cursor.execute(f"SELECT {names} FROM {model._meta.db_table} WHERE {key} IN ({marks})", keys)
             rows = [dict(zip(columns, map(plain, row), strict=True)) for row in cursor.fetchall()]
     except OperationalError as error:
-        if "decode to UTF-8" not in str(error):
+        if not is_unreadable(error):
             raise
         rows_of_one = (_read(model, alias, [each]) for each in (keys if len(keys) > 1 else ()))
         return {key: row for rows in rows_of_one for key, row in rows.items()}
     return {row[key]: row for row in rows}
+
+
+def is_unreadable(error: OperationalError) -> bool:
+    """Return whether SQLite has a text that is not UTF-8."""
+    return "decode to UTF-8" in str(error)
 
 
 def insert_all(tables: Tables, alias: str) -> None:

@@ -302,3 +302,21 @@ def test_a_row_whose_holder_cannot_be_read(pair: Pair) -> None:
     moved(pair, wait=True)
     there = DeadLetter.objects.using(pair.target).get()
     assert (there.pk, there.exception_class) == (held.pk, "django_vtqueue.exceptions.DamagedJob")
+
+
+@pytest.mark.parametrize("pair", [("sqlite", "sqlite")], indirect=True)
+@pytest.mark.parametrize(("name", "stays"), [("unique_key", 2), ("queue_name", 1)])
+def test_a_held_lease_that_cannot_be_read(pair: Pair, name: str, stays: int) -> None:
+    """It stays and is named, and so do rows of the same cycle; all else goes, and ``wait`` ends."""
+    given = {**RUNS, "task_path": "", "max_attempts": 0, "lease_us": 200_000, "lease_until": HOUR_AGO}
+    for queue, key in [("slots:farm", "1"), ("slots:farm", "2"), ("lease:nightly", "leader")]:
+        job(pair.source, queue_name=queue, unique_key=key, **given)
+        if key == "1":
+            with connections[pair.source].cursor() as cursor:
+                cursor.execute(f"UPDATE vtqueue_job SET {name} = CAST({name} || x'ff' AS TEXT)")
+    letter(pair.source)
+    move = moved(pair, wait=True)
+    assert len(move.refusals) == Job.objects.using(pair.source).count() == stays
+    assert set(move.refusals.values()) == {"it cannot be read as it is stored"}
+    assert Job.objects.using(pair.target).count() == 3 - stays
+    assert DeadLetter.objects.using(pair.target).count() == 1
