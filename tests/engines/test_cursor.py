@@ -15,7 +15,7 @@ from django.apps import apps
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import DatabaseError, OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.backends.sqlite3.base import DatabaseWrapper, SQLiteCursorWrapper
+from django.db.backends.sqlite3.base import DatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 from django.db.transaction import TransactionManagementError
 from django.test.utils import CaptureQueriesContext
@@ -192,10 +192,9 @@ def test_while_the_database_is_locked_nothing_is_seen(
 
 def test_a_patched_connection_is_watched(connection: DatabaseWrapper, monkeypatch: pytest.MonkeyPatch) -> None:
     """Profilers put their own ``cursor`` on one connection, Django's tests one that refuses."""
-    for name in ("cursor", "create_cursor", "make_cursor"):
-        with monkeypatch.context() as patch:
-            patch.setattr(connection, name, getattr(connection, name))
-            assert watched(connection)
+    with monkeypatch.context() as patch:
+        patch.setattr(connection, "cursor", connection.cursor)
+        assert watched(connection)
     assert not watched(connection)
 
 
@@ -289,31 +288,18 @@ def test_not_in_a_transaction_that_django_does_not_know(
     assert stored(alias) == 0
 
 
-@pytest.mark.parametrize(
-    ("owner", "method"),
-    [
-        (SQLiteCursorWrapper, "execute"),
-        (CursorWrapper, "__init__"),
-        (CursorWrapper, "_execute"),
-        (CursorWrapper, "_execute_with_wrappers"),
-        (BaseDatabaseWrapper, "_cursor"),
-        (BaseDatabaseWrapper, "make_cursor"),
-        (BaseDatabaseWrapper, "make_debug_cursor"),
-        (DatabaseWrapper, "create_cursor"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else value.__name__,
-)
-def test_any_method_on_the_way_of_a_statement(
-    connection: DatabaseWrapper, monkeypatch: pytest.MonkeyPatch, owner: type, method: str
+@pytest.mark.parametrize("owner", [BaseDatabaseWrapper, DatabaseWrapper])
+def test_a_patched_class_of_connections_is_watched(
+    connection: DatabaseWrapper, monkeypatch: pytest.MonkeyPatch, owner: type
 ) -> None:
-    """Whichever of Django's methods between a cursor and the driver is replaced, statements go through it."""
-    usual = getattr(owner, method)
+    """Some tracers wrap the ``cursor`` of all connections at once."""
+    usual = DatabaseWrapper.cursor
 
     @wraps(usual)
     def patched(*args: Any, **kwargs: Any) -> Any:
         return usual(*args, **kwargs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(owner, method, patched)
+        patch.setattr(owner, "cursor", patched)
         assert watched(connection)
     assert not watched(connection)

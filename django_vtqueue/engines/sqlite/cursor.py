@@ -7,20 +7,15 @@ import re
 import sqlite3
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from operator import attrgetter, is_
 from types import FunctionType
 from typing import Any, TypeVar
 
 from django.apps import apps
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.backends.sqlite3.base import DatabaseWrapper, SQLiteCursorWrapper
+from django.db.backends.sqlite3.base import DatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
 T = TypeVar("T")
-
-CURSORS = ("cursor", "_cursor", "_prepare_cursor", "create_cursor", "make_cursor", "make_debug_cursor")
-_of_connection = attrgetter(*CURSORS)
-_of_cursor = attrgetter("__init__", "execute", "_execute", "_execute_with_wrappers")
 
 
 def execute(
@@ -54,32 +49,27 @@ def watched(connection: BaseDatabaseWrapper) -> bool:
     """Return whether something may see what goes through the cursor of an open connection.
 
     That is: Django's log of queries; its warning of queries that come too early; an execute wrapper; a database backend
-    of the project; or a method, of Django's cursor or of the driver's connection, that an error tracker, a profiler or
-    a mock has replaced.
+    of the project; or what an error tracker, a profiler or a mock has put in the place of the ``cursor`` of connections
+    or of this one, of ``CursorWrapper.execute``, or of the driver's connection.
     """
-    usual = _usual()
+    cursor, execute = _usual()
     return (
         type(connection) is not DatabaseWrapper
         or connection.queries_logged
         or bool(connection.execute_wrappers)
-        or not vars(connection).keys().isdisjoint(CURSORS)
+        or "cursor" in vars(connection)
         or type(connection.connection) is not sqlite3.Connection
         or not apps.ready
-        or not usual
-        or not all(map(is_, _methods(), usual))  # not ==: proxies equal what they wrap
+        or DatabaseWrapper.cursor is not cursor  # not !=: proxies equal what they wrap
+        or CursorWrapper.execute is not execute
     )
-
-
-def _methods() -> tuple[Any, ...]:
-    """Return the methods through which a statement goes, as they are now."""
-    return *_of_connection(DatabaseWrapper), *_of_cursor(CursorWrapper), SQLiteCursorWrapper.execute
 
 
 @lru_cache
 def _usual() -> tuple[Any, ...]:
-    """Return these methods as they are at the first statement; none if one of them is not Django's own."""
-    methods = _methods()
-    return methods if all(map(_is_djangos, methods)) else ()
+    """Return these two methods as they are at the first statement; None for what is not Django's own."""
+    methods = DatabaseWrapper.cursor, CursorWrapper.execute
+    return tuple(method if _is_djangos(method) else None for method in methods)
 
 
 def _is_djangos(method: Any) -> bool:
