@@ -23,7 +23,7 @@ from .core.unique import DONE, KEEP, REPLACE
 from .engines import Engine, database_of, engine_for
 from .queue import workers
 from .queue.arguments import checked_moment, checked_queue_name, due_from, start_by
-from .queue.back_pressure import await_room, waiting_itself
+from .queue.back_pressure import await_room, not_retried_with_caller
 from .queue.limits import Limits
 from .queue.publishing import publish
 from .tasks import settings_checks
@@ -74,7 +74,10 @@ def keys_of_calls(options: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]
 
 
 def encoded(task: Task, calls: Iterable[tuple[int | None, Call]]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the calls of a task as JSON has them, and as text; raise TypeError for one that does not fit it."""
+    """Return the calls of a task as JSON has them, and as text; raise TypeError for one that does not fit it.
+
+    Each call comes with its place among many, for the error; None for a single one.
+    """
     given: list[dict[str, Any]] = []
     payloads = []
     for index, (args, kwargs) in calls:
@@ -292,7 +295,7 @@ class VTQueueBackend(BaseTaskBackend):
             self._show_stored(new, duplicates, results)
         if received(task_enqueued):
             new_ones = [result for index, result in enumerate(results) if index not in duplicates]
-            waiting_itself(self._send, new_ones)  # they are stored by now; a receiver may publish, too
+            not_retried_with_caller(self._send, new_ones)  # they are stored by now; a receiver may publish, too
 
     def _send(self, results: Iterable[TaskResult]) -> None:
         for result in results:

@@ -23,11 +23,12 @@ from .fields import StoredText, text_of
 from .models import HAS_KEY, PARKED, RESERVED, UNFINISHED, DeadLetter, Job
 from .queue import doorbell
 from .queue.arguments import checked_by, checked_priority, served_queue_name
+from .queue.batches import change_in_batches
 from .queue.doorbell import wake_workers
 from .queue.events import check_steps_size
-from .queue.lookup import HasId, Named, change, checked_id
+from .queue.lookup import HasId, Named, checked_id
 from .queue.settling import settle
-from .queue.workers import QUIET, STOP, WORK, undead
+from .queue.workers import GO_ON, QUIET, STOP, undead
 
 
 def run_now(job_ids: Named, using: str | None = None) -> list[UUID]:
@@ -51,7 +52,7 @@ def run_now(job_ids: Named, using: str | None = None) -> list[UUID]:
         jobs.filter(PARKED, pk__in=parked).update(due_at=F("moved_from"), moved_from=None)
         return [*jobs.filter(due_at=now).values_list("pk", flat=True), *parked]
 
-    return change(job_ids, Job, database, make_due)
+    return change_in_batches(job_ids, Job, database, make_due)
 
 
 def change_priority(job_ids: Named, priority: int, using: str | None = None) -> list[UUID]:
@@ -66,7 +67,7 @@ def change_priority(job_ids: Named, priority: int, using: str | None = None) -> 
         jobs.update(priority=priority)
         return jobs.values_list("pk", flat=True)
 
-    return change(job_ids, Job, database, give)
+    return change_in_batches(job_ids, Job, database, give)
 
 
 def move(job_ids: Named, queue_name: str, using: str | None = None) -> list[UUID]:
@@ -94,7 +95,7 @@ def move(job_ids: Named, queue_name: str, using: str | None = None) -> list[UUID
         # One by one: two of them may have the same key.
         return moved + [job_id for job_id in others if job_id in there and moved_one(job_id)]
 
-    return change(job_ids, Job, database, move_some)
+    return change_in_batches(job_ids, Job, database, move_some)
 
 
 def unheld(job_ids: Iterable[UUID], database: str) -> QuerySet[Job]:
@@ -121,7 +122,7 @@ def delete(job_ids: Named, using: str | None = None) -> list[UUID]:
         letters = DeadLetter.objects.using(database).filter(pk__in=ids)
         return set(ids).difference(jobs.values_list("pk", flat=True), letters.values_list("pk", flat=True))
 
-    return change(job_ids, Job, database, delete_some)
+    return change_in_batches(job_ids, Job, database, delete_some)
 
 
 def cancel(job_ids: Named, using: str | None = None, by: str = "") -> list[UUID]:
@@ -147,7 +148,7 @@ def cancel(job_ids: Named, using: str | None = None, by: str = "") -> list[UUID]
             cancel_some(some)
         return map(UUID, changed)
 
-    return change(job_ids, Job, database, cancel_some)
+    return change_in_batches(job_ids, Job, database, cancel_some)
 
 
 def skip_step(job_id: HasId | UUID | str, name: str, value: Any = None, using: str | None = None, by: str = "") -> bool:
@@ -209,7 +210,7 @@ def ask(worker_ids: str | Iterable[str], to: str, using: str | None = None) -> l
     those that were asked; workers that are gone are left out. Raises ValueError for any other ``to``, TypeError for an
     id that is no text.
     """
-    if to not in (QUIET, STOP, WORK):
+    if to not in (QUIET, STOP, GO_ON):
         raise ValueError(f'A worker can be asked to be "quiet", to "stop", or ("") to work again; not {to!r}.')
     database = database_for(using)
     ids = list(worker_ids) if isinstance(worker_ids, Iterable) and not isinstance(worker_ids, str) else [worker_ids]

@@ -1,8 +1,9 @@
-"""System checks that read the database. Those of the settings are each backend's own: see ``tasks/settings_checks.py``.
+"""System checks of each database: its entry in DATABASES, and what holds on a live connection.
 
-They read what holds on a live connection, not what the settings say: a setting in the wrong place is believed for
-years. They are warnings at the most, so that none of them ever stands in the way of ``migrate``. Errors are only those
-of where a SQLite file is: on a local disk, or on one that several hosts share (``shared_disk``).
+A setting in the wrong place is believed for years, so most of them ask the connection. The checks of TASKS are each
+backend's own: see ``tasks/settings_checks.py``. They are warnings at the most, so that none of them ever stands in the
+way of ``migrate``. Errors are only those of where a SQLite file is: on a local disk, or on one that several hosts share
+(``shared_disk``).
 """
 
 import sys

@@ -22,7 +22,6 @@ from django.core.exceptions import SynchronousOnlyOperation
 
 from .backend import VTQueueBackend
 from .core.clock import SECOND
-from .core.event_loops import in_event_loop, in_thread
 from .core.failures import from_task
 from .core.job import Scope
 from .core.steps import SNOOZE
@@ -31,6 +30,7 @@ from .exceptions import Cancelled, Retry
 from .execution.outcomes import Outcome
 from .models import DeadLetter, Job
 from .queue.arguments import checked_moment, due_from, served_queue_name
+from .runtime.event_loops import in_event_loop, in_thread
 from .tasks.calls import checked_task
 from .tasks.compat import Task, TaskResult, task_backends
 from .tasks.signatures import arguments_of, check_call

@@ -58,7 +58,7 @@ OPTIONAL = "django.db.backends.postgresql.base"  # where psycopg is installed
 # app before they fork do so too.
 PACKAGE = "django_vtqueue"
 OF_PACKAGE = (
-    "core.signal_safe_queue",
+    "runtime.signal_safe_queue",
     "execution.outcomes",
     "execution.time_limits",
     "engines.distinct",

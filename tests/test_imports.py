@@ -19,9 +19,10 @@ PACKAGE = ROOT / "django_vtqueue"
 # From the bottom to the top: a folder, or a module at the top, imports its own layer and those below it. The door of
 # the package, ``__init__``, is in no layer.
 LAYERS = {
-    # plain values and arithmetic; the wall clock is read in one place, so that all else can be given a time; and two
-    # files about threads, signals and processes (core/timeouts.py, core/forks.py), which know no database either
+    # plain values and arithmetic; the wall clock is read in one place, so that all else can be given a time
     "core": "core conf exceptions slots",
+    # threads, event loops, signals and processes, without a database
+    "runtime": "runtime",
     # what is stored, for the ORM, the admin and migrations
     "tables": "fields migrations models",
     # the SQL that differs from database to database, each statement whole

@@ -1,4 +1,4 @@
-"""The wait before another try: pure arithmetic; chance is passed in as a number from 0 to 1."""
+"""The wait before another try: pure arithmetic; jitter is passed in as a number from 0 to 1."""
 
 from collections.abc import Sequence
 from math import inf, ldexp
@@ -7,21 +7,21 @@ IN_DANGER = 0.5  # seconds before the end of a lease
 LARGEST_EXPONENT = 40  # 2**40 s is longer than any cap; beyond it floats would overflow
 
 
-def backoff_delay(backoff: float | Sequence[float], cap: float, attempt: int, chance: float) -> float:
+def backoff_delay(backoff: float | Sequence[float], cap: float, attempt: int, jitter: float) -> float:
     """Return the seconds to wait after the ``attempt``-th failed attempt (counted from 1).
 
     A number doubles with each attempt (2, 4, 8 …); a sequence gives each attempt's own, its last value repeated. Never
-    more than ``cap`` seconds, and up to a fifth less, by ``chance``, so that what failed together does not come back
+    more than ``cap`` seconds, and up to a fifth less, by ``jitter``, so that what failed together does not come back
     together ("Exponential Backoff And Jitter", AWS Architecture Blog, 2015).
     """
     if isinstance(backoff, Sequence):
         delay = float(backoff[min(attempt, len(backoff)) - 1]) if backoff else 0.0
     else:
         delay = ldexp(backoff, min(attempt - 1, LARGEST_EXPONENT))
-    return min(delay, cap) * (1 - 0.2 * chance)
+    return min(delay, cap) * (1 - 0.2 * jitter)
 
 
-def busy_pause(waited: float, chance: float, left: float = inf) -> float:
+def busy_pause(waited: float, jitter: float, left: float = inf) -> float:
     """Return the seconds until the next try for SQLite's write lock, after ``waited`` seconds of trying.
 
     About a millisecond; after a second two, and after ten, when something very long holds the lock (a backup, a
@@ -30,16 +30,16 @@ def busy_pause(waited: float, chance: float, left: float = inf) -> float:
     ``left``: the seconds that are left of a lease to renew, less than 0 if it has ended. From shortly before its end
     on, when other workers may take what it holds, it stays a millisecond: the holder must get the lock first.
     """
-    return (0.0005 + 0.001 * chance) * (1 if waited < 1 or left < IN_DANGER else 2 if waited < 10 else 5)
+    return (0.0005 + 0.001 * jitter) * (1 if waited < 1 or left < IN_DANGER else 2 if waited < 10 else 5)
 
 
-def long_hold_pause(waited: float, chance: float) -> float:
+def long_hold_pause(waited: float, jitter: float) -> float:
     """Return what busy_pause does, for who will hold the lock for long: the transaction of a task.
 
     A hundredth of what it has waited, up to 12 ms: what holds the lock briefly (a publish, a settlement, a renewal)
     gets it first after one that was held for long.
     """
-    return (0.5 + chance) * min(max(0.001, 0.01 * waited), 0.012)
+    return (0.5 + jitter) * min(max(0.001, 0.01 * waited), 0.012)
 
 
 def trouble_pause(tries: int, lease: float = inf) -> float:

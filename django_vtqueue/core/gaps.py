@@ -58,7 +58,7 @@ class GapWatch:
         self._free_at = -inf  # boot clock: when this process last had the write lock
         self._free_before = self._free_mark = -inf  # two earlier moments of that kind, at least APART apart
 
-    def look(self, now: int) -> float:
+    def notice_gap(self, now: int) -> float:
         """Note a gap since the last look; return its length in seconds, by the clock that has gone further.
 
         ``now`` must be the instant that the claim itself uses: the clock may step between two readings of it.

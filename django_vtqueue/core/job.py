@@ -86,7 +86,7 @@ class HeldJob:
         return self.id, self.claims
 
     @property
-    def news(self) -> Progress | None:
+    def unsaved_progress(self) -> Progress | None:
         """The progress that is to be stored."""
         return None if self.progress == self.progress_in_row else self.progress
 
@@ -168,7 +168,7 @@ class Due(NamedTuple):
         return self.start_by is not None and self.start_by <= now
 
 
-class Ended(NamedTuple):
+class HiddenRow(NamedTuple):
     """A hidden row, which no claim sees until its ``lease_until``, and that may become visible again.
 
     ``held``: a worker holds it, whose lease has ended although it had the time to renew it. Else the row was released

@@ -16,7 +16,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Expression
 
 from ..core.grace import GracePeriod
-from ..core.job import ClaimKey, Due, Ended, Handle, HeldJob, NewJobs, Progress, Scope, StoredJob
+from ..core.job import ClaimKey, Due, Handle, HeldJob, HiddenRow, NewJobs, Progress, Scope, StoredJob
 from ..core.settlement import Settlement
 from .capabilities import ClockStamps, DurableSteps, Overflow, RowLocks
 from .limits import Limiting
@@ -204,7 +204,7 @@ class Engine(Portable, RowLocks, Overflow, Limiting, DurableSteps, ClockStamps, 
     @abstractmethod
     def ended(
         self, scope: Scope, limit: int, now: int, grace_period: GracePeriod, *, overflow: bool = False
-    ) -> list[Ended]:
+    ) -> list[HiddenRow]:
         """Return up to ``limit`` hidden rows of a scope that may become visible: released, or with an ended lease.
 
         Whether a lease may be taken from its holder depends on its end, its length, and the grace period of the
@@ -268,7 +268,7 @@ class Engine(Portable, RowLocks, Overflow, Limiting, DurableSteps, ClockStamps, 
         """Return which of these held rows have a stop request, and by whom ("": not known)."""
 
     @abstractmethod
-    def note_progress(self, said: Sequence[tuple[HeldJob, Progress]]) -> None:
+    def write_progress(self, said: Sequence[tuple[HeldJob, Progress]]) -> None:
         """Write into held rows how far their jobs are, each only for its holder."""
 
     @abstractmethod

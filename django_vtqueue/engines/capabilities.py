@@ -33,7 +33,7 @@ class DurableSteps(ABC):
         """Return the stored steps of a held job, for its holder; None if it is no longer held."""
 
     @abstractmethod
-    def note_steps(self, job: HeldJob, done: str, now: int, event: int | None = None) -> Noted | None:
+    def write_steps(self, job: HeldJob, done: str, now: int, event: int | None = None) -> Noted | None:
         """Write what a held job has done, only for its holder: it waits for nothing now; None if it is not held.
 
         ``event``: the index of an event that this takes out. ``stopped``: it was asked to stop, or its queue is paused.
@@ -81,7 +81,7 @@ class Overflow(ABC):
         """
 
     @abstractmethod
-    def note_copies(self, handles: Sequence[Handle], now: int, runtimes: Mapping[str, tuple[int, int]]) -> None:
+    def write_copies(self, handles: Sequence[Handle], now: int, runtimes: Mapping[str, tuple[int, int]]) -> None:
         """Note the present claims of rows that were just leased as copies; those which had one before have begun.
 
         ``runtimes``: see Options.overflowing.

@@ -31,8 +31,18 @@ class Parked(NamedTuple):
     stuck: int | None
 
 
-# Of a rate in use: when the next start is due under it, and the microseconds between two starts.
-RateState = tuple[int, int]
+class RateState(NamedTuple):
+    """A rate in use: when the next start is due under it, and the microseconds between two starts."""
+
+    next_at: int
+    interval: int
+
+
+class Booked(NamedTuple):
+    """The last moment that is booked for a job of a rate key, and the task of that job."""
+
+    due_at: int
+    task_path: str
 
 
 class Known(NamedTuple):
@@ -40,15 +50,14 @@ class Known(NamedTuple):
 
     ``queues``, ``keys``: how many of their jobs are held or hidden; of a queue without raw jobs that have a concurrency
     key; a key that is not there has none. ``first``: of a concurrency key the unfinished job in order that was stored
-    first. ``rates``: their states, of those that have one. ``booked``: the last moment that is booked for a job of a
-    rate key, and that job's task.
+    first. ``rates``: their states, of those that have one. ``booked``: of the rate keys for which moments are booked.
     """
 
     queues: dict[str, int]
     keys: dict[str, int]
     first: dict[str, Handle]
     rates: dict[str, RateState]
-    booked: dict[str, tuple[int, str]]
+    booked: dict[str, Booked]
 
 
 class Limiting(ABC):

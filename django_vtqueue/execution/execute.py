@@ -15,10 +15,8 @@ from ..backend import VTQueueBackend
 from ..conf import DEFAULT_BACKOFF, Policy
 from ..core import clock, history, states
 from ..core.allowed import Invalid, duration
-from ..core.async_code import awaited, awaited_value
 from ..core.encoding import decode, encode_result
 from ..core.failures import describe, one_line, shown, storable, summary
-from ..core.forks import ForksEnd
 from ..core.job import HeldJob
 from ..core.masks import replaced
 from ..core.settlement import (
@@ -32,7 +30,6 @@ from ..core.settlement import (
     suspended,
 )
 from ..core.steps import Suspend
-from ..core.timeouts import timekeeper
 from ..exceptions import (
     Cancelled,
     DamagedPayload,
@@ -46,11 +43,14 @@ from ..exceptions import (
     TaskTimeout,
     UnknownTask,
 )
-from ..queue.back_pressure import from_a_job
+from ..queue.back_pressure import publishes_as_a_job
 from ..queue.claimed_job import ClaimedJob
 from ..queue.pauses import hold_up
+from ..runtime.async_code import awaited, awaited_value
+from ..runtime.forks import ForksEnd
+from ..runtime.timeouts import timekeeper
 from ..tasks.children import Children
-from ..tasks.compat import Task, TaskError, TaskResult, TaskResultStatus, task_backends, task_finished, task_started
+from ..tasks.compat import Task, TaskError, TaskResult, TaskResultStatus, task_finished, task_started
 from ..tasks.context import JobContext
 from ..tasks.ledger import Ledger
 from ..tasks.results import call_of, change, result_of_call, with_changes
@@ -75,7 +75,7 @@ is_async = lru_cache(maxsize=1000)(iscoroutinefunction)  # which calls five func
 UNKNOWN_TASK_DELAY = 30  # seconds: during a rolling deploy the web process knows a new task before the worker does
 
 
-@from_a_job
+@publishes_as_a_job
 def execute(
     job: HeldJob, backend: VTQueueBackend, *, inline: bool = False, later: int = 0, tell: Notify = ignore
 ) -> Outcome:
@@ -176,9 +176,9 @@ class Execution:
             )
             result, secrets = cast(TaskResult, self.result), self.secrets
             args = [JobContext(task_result=result, _job=seen_by_task, _ledger=self._ledger, _secrets=secrets), *args]
-        return lambda: self.within_limit(task, args, kwargs)
+        return lambda: self.call_task(task, args, kwargs)
 
-    def within_limit(self, task: Task, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def call_task(self, task: Task, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call a task; what it activates (a language …) ends with it, and so does its time."""
         context, function, seconds = copy_context(), task.func, self.policy.timeout
         if is_async(function):
@@ -318,11 +318,6 @@ def called(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """Return what the code of a job returns; a process that it forks ends here."""
     with ForksEnd():
         return function(*args, **kwargs)
-
-
-def build_backends() -> None:
-    """Build this thread's backends: jobs run in copies of its context, where each would build its own anew."""
-    task_backends.all()
 
 
 def handler_of(job: HeldJob, policy: Policy) -> Any:

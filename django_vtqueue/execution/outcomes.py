@@ -14,7 +14,7 @@ from ..core import states
 from ..core.failures import describe, from_task
 from ..core.job import HeldJob
 from ..core.settlement import Settlement, released
-from ..queue.back_pressure import from_a_job
+from ..queue.back_pressure import publishes_as_a_job
 from ..tasks.compat import TaskResult, task_finished
 from ..tasks.results import result_of_letter
 
@@ -63,7 +63,7 @@ def announce(outcome: Outcome, backend: VTQueueBackend) -> bool:
     return True
 
 
-@from_a_job
+@publishes_as_a_job
 def _send(result: TaskResult, exception: BaseException | None, backend: VTQueueBackend) -> None:
     """Send ``task_finished``; for a failure from inside ``except``, so that Django's logger finds the traceback."""
     try:

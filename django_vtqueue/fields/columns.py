@@ -31,24 +31,24 @@ class ComputedField(models.GeneratedField):
 class LineIndex(models.Index):
     """An index that ends with the handle of its rows, which orders equal ones: SQLite's do so in any case.
 
-    ``ties``: the columns with which it ends elsewhere. ``said``: what is true of each row, and must stand in a query
-    that shall use it elsewhere: no other query does, whatever the planner believes.
+    ``ties``: the columns with which it ends elsewhere. ``always_true``: what is true of each row, and must stand in a
+    query that shall use it elsewhere: no other query does, whatever the planner believes.
     """
 
     def __init__(
-        self, *expressions: Any, ties: tuple[str, ...] = ("id",), said: models.Q | None = None, **kwargs: Any
+        self, *expressions: Any, ties: tuple[str, ...] = ("id",), always_true: models.Q | None = None, **kwargs: Any
     ) -> None:
         super().__init__(*expressions, **kwargs)
-        self.ties, self.said = ties, said or models.Q()
+        self.ties, self.always_true = ties, always_true or models.Q()
 
     def deconstruct(self) -> Any:
         path, expressions, kwargs = super().deconstruct()
-        return path, expressions, {**kwargs, "ties": self.ties, "said": self.said}
+        return path, expressions, {**kwargs, "ties": self.ties, "always_true": self.always_true}
 
     def create_sql(self, model: Any, schema_editor: Any, using: str = "", **kwargs: Any) -> Any:
         if schema_editor.connection.vendor == "sqlite":
             return super().create_sql(model, schema_editor, using, **kwargs)
         columns = self.expressions or tuple(models.F(name) for name in self.fields)
-        condition = (self.condition or models.Q()) & self.said
+        condition = (self.condition or models.Q()) & self.always_true
         index = models.Index(*columns, *map(models.F, self.ties), name=self.name, condition=condition)
         return index.create_sql(model, schema_editor, using, **kwargs)

@@ -16,7 +16,7 @@ from ..core import copies, states
 from ..core.clock import LAST, from_instant
 from ..engines import engine_for, options_for
 from ..engines.distinct import RAW_AS_INDEXED, RowCount, by_key, compile_sql, count_by, first_of_each, union
-from ..models import GIVEN_BACK, HIDDEN, OF_ANY_QUEUE, RESERVED, DeadLetter, Job, waiting_jobs
+from ..models import ANY_NAME, GIVEN_BACK, HIDDEN, RESERVED, DeadLetter, Job, waiting_jobs
 
 LEVELS = 20_000  # priorities of all queues together
 READ, LEAST_READ = 20_000, 100  # jobs, of all priorities together and of each: which are retried is in no index
@@ -127,7 +127,7 @@ def backlogs(database: str, queue_names: Collection[str], now: int, most: int) -
 
 
 def counted_backlogs(database: str, queue_names: Collection[str], now: int, most: int) -> dict[str, Backlog]:
-    first, same = levels(Job.objects.using(database).filter(waiting_jobs(OF_ANY_QUEUE)), "queue_name")
+    first, same = levels(Job.objects.using(database).filter(waiting_jobs(ANY_NAME)), "queue_name")
     later, never = same.filter(due_at__gt=now, due_at__lt=LAST), same.filter(due_at__gte=LAST)
     numbers = {"due": same.filter(due_at__lte=now), "later": later, "never": never}
     counts = first.filter(queue_name__in=queue_names).annotate(**{k: RowCount(v[:most]) for k, v in numbers.items()})

@@ -204,7 +204,7 @@ class Migration(migrations.Migration):
                         models.F("due_at"),
                         condition=models.Q(("finished_at__isnull", True), ("lease_until__isnull", True)),
                         name="vtqueue_job_due",
-                        said=models.Q(("priority__gte", -100)),
+                        always_true=models.Q(("priority__gte", -100)),
                         ties=("id",),
                     ),
                     django_vtqueue.fields.columns.LineIndex(
@@ -214,7 +214,7 @@ class Migration(migrations.Migration):
                         models.F("due_at"),
                         condition=models.Q(("finished_at__isnull", True), ("lease_until__isnull", True)),
                         name="vtqueue_job_queue",
-                        said=models.Q(("queue_name__isnull", False)),
+                        always_true=models.Q(("queue_name__isnull", False)),
                         ties=("id",),
                     ),
                     models.Index(
@@ -248,7 +248,7 @@ class Migration(migrations.Migration):
                         condition=models.Q(("ordered__gt", False), ("finished_at__isnull", True)),
                         fields=["concurrency_key"],
                         name="vtqueue_job_key_order",
-                        said=models.Q(),
+                        always_true=models.Q(),
                         ties=("enqueued_at", "id"),
                     ),
                     models.Index(

@@ -4,10 +4,10 @@ Publishing, claims, leases and settlements are SQL in ``engines``; all else read
 """
 
 from .jobs import (
+    ANY_NAME,
     GIVEN_BACK,
     HAS_KEY,
     HIDDEN,
-    OF_ANY_QUEUE,
     PARKED,
     RAW,
     RESERVED,
@@ -24,10 +24,10 @@ from .statistics import HourlyThroughput, Tallied, Throughput
 from .workers import Origin, WorkerProcess
 
 __all__ = [
+    "ANY_NAME",
     "GIVEN_BACK",
     "HAS_KEY",
     "HIDDEN",
-    "OF_ANY_QUEUE",
     "PARKED",
     "RAW",
     "RESERVED",

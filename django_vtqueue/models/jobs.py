@@ -19,7 +19,7 @@ T = TypeVar("T")
 LOWEST = -100  # priority
 UNFINISHED = Q(finished_at__isnull=True)
 WAITING = Q(finished_at__isnull=True, lease_until__isnull=True)
-OF_ALL_QUEUES, OF_ANY_QUEUE = Q(priority__gte=LOWEST), Q(queue_name__isnull=False)  # of each row
+ANY_PRIORITY, ANY_NAME = Q(priority__gte=LOWEST), Q(queue_name__isnull=False)  # of each row
 # What the index of unique keys has.
 HAS_KEY = UNFINISHED & Q(unique_key__isnull=False) & ~Q(unique_until=unique.STARTED)
 HIDDEN = Q(lease_until__isnull=False)
@@ -39,7 +39,7 @@ def waiting_jobs(which: Q | None = None) -> Q:
 
     ``which``: compares the name of the queue, or the priority; empty: all.
     """
-    return WAITING & (which or OF_ALL_QUEUES)
+    return WAITING & (which or ANY_PRIORITY)
 
 
 class AbstractJob(models.Model):
@@ -142,7 +142,7 @@ class Job(AbstractJob):
                 F("due_at"),
                 name="vtqueue_job_due",
                 condition=WAITING,
-                said=OF_ALL_QUEUES,
+                always_true=ANY_PRIORITY,
             ),
             LineIndex(
                 F("queue_name"),
@@ -151,7 +151,7 @@ class Job(AbstractJob):
                 F("due_at"),
                 name="vtqueue_job_queue",
                 condition=WAITING,
-                said=OF_ANY_QUEUE,  # as any query does that compares the name
+                always_true=ANY_NAME,  # as any query does that compares the name
             ),
             # What is hidden, of one queue and kind: small, for it has the held rows only.
             models.Index(F("queue_name"), RAW, F("lease_until"), name="vtqueue_job_hidden", condition=HIDDEN),

@@ -1,4 +1,4 @@
-"""Dead letters on their way back."""
+"""Runs that requeue many dead letters: which ones, how far they are, and whether they were stopped."""
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _

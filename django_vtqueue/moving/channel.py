@@ -1,4 +1,4 @@
-"""The way of one batch from a source to a target; see the package."""
+"""One batch goes from a source to a target by outbox and inbox, so that it arrives once; see the package."""
 
 import json
 from collections.abc import Callable

@@ -8,7 +8,6 @@ from uuid import UUID
 
 from django.db import OperationalError
 
-from ..core.async_code import interrupting
 from ..core.clock import SECOND
 from ..core.counts import HOUR, MINUTE
 from ..core.gaps import GapWatch
@@ -17,13 +16,14 @@ from ..core.job import Scope
 from ..engines import engine_for
 from ..models import HourlyThroughput, Job, QueueState, Rate, Requeue, Throughput
 from ..patterns.reserved import ReservedRows
-from ..queue.settling import end_leases
+from ..queue.ended_leases import end_leases
 from ..queue.workers import live_workers
+from ..runtime.async_code import interrupting
 from .channel import Channel, Overtaken
 from .parts import Batch, Parts
 from .rows import Refusals, is_unreadable, read
 
-ENDED_AT_ONCE = 100  # leases
+ENDED_BATCH = 100  # leases
 WRITTEN_UP = 30 * SECOND  # microseconds after which a worker has written what it has counted of a minute or an hour
 TRIES_AGAIN, PATIENCE = 0.5, 30.0  # seconds: between two tries after an error that passes; until it is raised
 
@@ -115,12 +115,12 @@ class Move:
         """Have jobs whose holder is gone be due again, as a claim would: perhaps no worker of the source is left."""
         engine = engine_for(self.source)
         now = engine.now()
-        self._gaps.look(now)
+        self._gaps.notice_gap(now)
         names = tuple(engine.queue_names())  # not of leases and time slots: their instances have a rule of their own
         with engine.transaction():
             self._gaps.note_lock(0)
             for scope in (Scope(names, raw) for raw in (False, True)):
-                if ended := engine.ended(scope, ENDED_AT_ONCE, now, self._gaps.grace_period(), overflow=True):
+                if ended := engine.ended(scope, ENDED_BATCH, now, self._gaps.grace_period(), overflow=True):
                     end_leases(engine, ended, process_worker_id(), now)
 
     def _may_go(self) -> bool:

@@ -10,11 +10,11 @@ from weakref import finalize
 
 from django.db import DatabaseError
 
-from ..core.event_loops import in_thread, to_its_end
 from ..core.failures import shown
 from ..core.names import LEASE, reserved_name
 from ..engines import database_for
 from ..queue.doorbell import LOOK
+from ..runtime.event_loops import in_thread, to_its_end
 from .holder import Holder
 from .reserved import ReservedRows
 

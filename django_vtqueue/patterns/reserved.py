@@ -19,12 +19,13 @@ from ..core.clock import SECOND
 from ..core.encoding import dumps
 from ..core.failures import shown
 from ..core.ids import new_ids
-from ..core.job import Ended, Handle, HeldJob, NewJobs
+from ..core.job import Handle, HeldJob, HiddenRow, NewJobs
 from ..core.settlement import released_unfinished
 from ..engines import Engine, engine_for, options_for
 from ..queue.doorbell import Doorbell, folder_of, path_of, remove, ring_after_commit
+from ..queue.ended_leases import end_leases
 from ..queue.proof_of_death import is_bell, proves_death
-from ..queue.settling import end_leases, settle
+from ..queue.settling import settle
 
 FOREVER = 1 << 60  # an instant later than any lease, by whatever clock it was stamped
 
@@ -141,7 +142,7 @@ class ReservedRows:
         """Free the rows whose lease has ended; return how many others are held, and the jobs that were freed."""
         held = self._free_and_held()[1]
         ended = self._ended(held, worker_id)
-        end_leases(self.engine, [Ended(handle, True) for handle in ended], worker_id, now)
+        end_leases(self.engine, [HiddenRow(handle, True) for handle in ended], worker_id, now)
         return len(held) - len(ended), ended.values()
 
     def _remove_bells(self, ended: Collection[HeldJob], worker_id: str) -> None:

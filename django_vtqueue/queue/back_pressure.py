@@ -95,7 +95,7 @@ def seconds_to_next_try(full: QueueFull, began: float) -> float:
     return 0.0
 
 
-def waiting_itself(act: Callable[[T], None], value: T) -> None:
+def not_retried_with_caller(act: Callable[[T], None], value: T) -> None:
     """Call a function; what it publishes is no part of a publish that is tried again by await_room."""
     token = _waits_aside.set(False)
     try:
@@ -104,7 +104,7 @@ def waiting_itself(act: Callable[[T], None], value: T) -> None:
         _waits_aside.reset(token)
 
 
-def from_a_job(act: Callable[P, T]) -> Callable[P, T]:
+def publishes_as_a_job(act: Callable[P, T]) -> Callable[P, T]:
     """Have what a function publishes count as published by a job that runs; see ``exempt_workers``."""
 
     @wraps(act)

@@ -1,4 +1,4 @@
-"""The claim: take what is due, after ending the leases that have expired.
+"""The claim: take what is due, after the leases that have ended are settled.
 
 It has three steps: ``find`` reads, ``take`` writes, and ``collect`` gives the jobs after the commit, when no other
 process may change the leased rows, and reads them then if ``take`` could not. A worker finds and takes in one
@@ -12,20 +12,20 @@ from itertools import takewhile
 
 from ..core import states
 from ..core.grace import GracePeriod
-from ..core.job import Due, Ended, Handle, HeldJob, Scope
+from ..core.job import Due, Handle, HeldJob, HiddenRow, Scope
 from ..core.settlement import Settlement
 from ..engines import Engine
 from ..engines.limits import RateState
+from .admission import Admission
 from .claim_order import enough, find_due, in_order
-from .judge import Judge
+from .ended_leases import bury_overdue, end_leases
 from .limits import NO_LIMITS, NO_QUEUES, Limits, Room
 from .pauses import paused_queues, unpaused
-from .settling import bury_overdue, end_leases
 
 NO_GRACE = GracePeriod()  # holders get no time: for tests, run_pending, and lists of all that is held
-SET_ASIDE_AT_ONCE = 500  # jobs that one claim parks, or moves
-ENDED_AT_ONCE = 100  # leases that one claim ends: other writers wait meanwhile
-OVERDUE_AT_ONCE = 100  # jobs that one claim buries
+SET_ASIDE_BATCH = 500  # jobs that one claim parks, or moves
+ENDED_BATCH = 100  # leases that one claim ends: other writers wait meanwhile
+OVERDUE_BATCH = 100  # jobs that one claim buries
 
 BeginsLater = Callable[[str], bool]  # path of a task -> whether its jobs begin later than they are claimed
 
@@ -40,18 +40,18 @@ class Found:
     """What a claim may take: up to ``limit`` due rows, and directly behind them up to ``ahead`` fresh ones.
 
     ``scopes``: those of the claim without paused queues; ``ended``: rows to become visible again; ``again``: jobs of
-    which one more copy may run; ``rooms``: of the limited queues, once one of their rows was found. ``judge``: of
+    which one more copy may run; ``rooms``: of the limited queues, once one of their rows was found. ``admission``: of
     ``due``, if limits matter there.
     """
 
     limit: int
     ahead: int
     scopes: Sequence[Scope]
-    ended: Sequence[Ended]
+    ended: Sequence[HiddenRow]
     again: Sequence[Due]
     rooms: Mapping[str, Room] = field(default_factory=dict)
     due: Sequence[Due] = ()
-    judge: Judge | None = None
+    admission: Admission | None = None
 
     @property
     def places(self) -> int:
@@ -71,8 +71,8 @@ class Found:
 class Taken:
     """What a claim took; ``everything``: nothing more was due.
 
-    ``endings``: the settlements of expired leases, and of jobs that have expired; ``jobs``: the rows as they were
-    leased, if they need not be read any more.
+    ``endings``: the settlements of leases that have ended, and of jobs that are overdue; ``jobs``: the rows as they
+    were leased, if they need not be read any more.
     """
 
     worker_id: str
@@ -92,7 +92,8 @@ class Claims:
     """The claims of one worker, or of one queue of payloads.
 
     ``overflow``: see Options.overflowing. ``lease_us``: of each lease (None: what its job says). The attempts of tasks
-    for which ``begins_later`` returns True are counted when they begin.
+    for which ``begins_later`` returns True (of a worker: transactional ones, which wait for their turn) are counted
+    when they begin.
     """
 
     engine: Engine
@@ -118,10 +119,10 @@ class Claims:
         """
         engine, with_copies = self.engine, bool(self.overflow)
         scopes = unpaused(engine, scopes, now)
-        ended: list[Ended] = []
+        ended: list[HiddenRow] = []
         again: list[Due] = []
         for scope in () if only_due else scopes:
-            ended += engine.ended(scope, ENDED_AT_ONCE, now, grace_period, overflow=with_copies)
+            ended += engine.ended(scope, ENDED_BATCH, now, grace_period, overflow=with_copies)
             if with_copies:
                 again += engine.reappeared(scope, limit, now, grace_period)
         found = Found(limit, ahead, scopes, ended, again)
@@ -132,8 +133,9 @@ class Claims:
     def _find_due(self, found: Found, limit: int, now: int) -> None:
         """Find the first due rows, no more of a limited queue than it has room for, and what is known of the limits.
 
-        All that must be known is asked for at once, when the rows are there. If a queue was full the last time, the
-        rows are hardly those that may be taken: then its room comes first.
+        All that must be known is asked for at once, when the rows are there; if there is not room for all of them, they
+        are found a second time, with the rooms known. If a queue was full the last time, the rows are hardly those that
+        may be taken: then its room comes first.
         """
         engine, limits = self.engine, self.limits
         queues = NO_QUEUES if found.rooms else limits.limited(found.scopes)
@@ -141,14 +143,14 @@ class Claims:
             engine.lock_queues(queues.most, queues.rates)
             if self._was_full:
                 found.rooms = limits.rooms(engine, found.scopes, now)
-        found.due, found.judge = find_due(engine, limits, found.scopes, found.rooms, limit, now), None
+        found.due, found.admission = find_due(engine, limits, found.scopes, found.rooms, limit, now), None
         if queues.names and not found.rooms and any(row.queue_name in queues.names for row in found.due):
-            found.judge = Judge(engine, limits, found.due, queues)
-            found.rooms = found.judge.rooms(now)
+            found.admission = Admission(engine, limits, found.due, queues)
+            found.rooms = found.admission.rooms(now)
             if not enough(found.rooms, found.due):
                 self._find_due(found, limit, now)
         elif any(row.may_be_limited for row in found.due):
-            found.judge = Judge(engine, limits, found.due)
+            found.admission = Admission(engine, limits, found.due)
         if found.rooms:
             self._was_full = not all(room.has(1) for room in found.rooms.values())
 
@@ -162,20 +164,20 @@ class Claims:
         if found.ended:
             taken.endings += end_leases(self.engine, found.ended, worker_id, now)
             self._find_due(found, found.places, now)
-        more = len(found.ended) >= ENDED_AT_ONCE
+        more = len(found.ended) >= ENDED_BATCH
         due = found.with_again(found.due)[: found.places]
         if any(row.overdue(now) for row in due):
-            due, buried, more_overdue = self._look_behind(found, worker_id, now)
+            due, buried, more_overdue = self._bury_overdue(found, worker_id, now)
             taken.endings += buried
             more |= more_overdue
         rates: Mapping[str, RateState] = {}
-        if found.judge:
+        if found.admission:
             due, more_aside, rates = self._sifted(found, due, now)
             more |= more_aside
-        at_once = due[: found.limit]
-        taken.rows = [*at_once, *takewhile(found.may_go_ahead, due[found.limit :])]
-        taken.jobs = self._lease(taken.rows, at_once, worker_id, now)
-        self._count(found, taken.rows, at_once, rates, now)
+        begin_now = due[: found.limit]
+        taken.rows = [*begin_now, *takewhile(found.may_go_ahead, due[found.limit :])]
+        taken.jobs = self._lease(taken.rows, begin_now, worker_id, now)
+        self._count(found, taken.rows, begin_now, rates, now)
         taken.everything = len(taken.rows) == len(due) < found.places and not more
         return taken
 
@@ -194,39 +196,39 @@ class Claims:
         found = self.find(scopes, limit, now, grace_period=grace_period, ahead=ahead, only_due=only_due)
         return self.take(found, worker_id, now)
 
-    def _lease(self, rows: Sequence[Due], at_once: Sequence[Due], worker_id: str, now: int) -> dict[Handle, HeldJob]:
-        """Lease rows, and return them as Engine.lease does; the attempts of those ``at_once`` are counted now."""
+    def _lease(self, rows: Sequence[Due], begin_now: Sequence[Due], worker_id: str, now: int) -> dict[Handle, HeldJob]:
+        """Lease rows, and return them as Engine.lease does; the attempts of those ``begin_now`` are counted now."""
         jobs: dict[Handle, HeldJob] = {}
-        if begin := [row.handle for row in at_once if not (row.again or self.begins_later(row.task_path))]:
+        if begin := [row.handle for row in begin_now if not (row.again or self.begins_later(row.task_path))]:
             jobs |= self.engine.lease(begin, worker_id, now, self.lease_us)
         if len(begin) < len(rows):
             later = [row.handle for row in rows if row.handle not in {*begin}]
             jobs |= self.engine.lease(later, worker_id, now, self.lease_us, attempts=0)
         if self.overflow and (with_copies := [row.handle for row in rows if not self.begins_later(row.task_path)]):
-            self.engine.note_copies(with_copies, now, self.overflow)
+            self.engine.write_copies(with_copies, now, self.overflow)
             return {}
         return jobs
 
     def _count(
-        self, found: Found, rows: Sequence[Due], at_once: Sequence[Due], rates: Mapping[str, RateState], now: int
+        self, found: Found, rows: Sequence[Due], begin_now: Sequence[Due], rates: Mapping[str, RateState], now: int
     ) -> None:
         """Note the starts of leased rows in the rates, and in the shares of the queues."""
         if found.rooms:
-            rates = {**rates, **self.limits.started(found.rooms, at_once, now)}
+            rates = {**rates, **self.limits.started(found.rooms, begin_now, now)}
         if rates:
             self.engine.set_rates(rates)
         if self.limits.shares:
             self.limits.shares.note_served([row.queue_name for row in rows if row.queue_name])
 
-    def _look_behind(self, found: Found, worker_id: str, now: int) -> tuple[Sequence[Due], list[Settlement], bool]:
+    def _bury_overdue(self, found: Found, worker_id: str, now: int) -> tuple[Sequence[Due], list[Settlement], bool]:
         """Bury some of the first due rows that are overdue; return others, and the burials.
 
         Also return whether more may be overdue.
         """
-        limit = found.places + OVERDUE_AT_ONCE
+        limit = found.places + OVERDUE_BATCH
         self._find_due(found, limit, now)
         overdue = [row for row in found.due if row.overdue(now)]
-        buried = bury_overdue(self.engine, overdue[:OVERDUE_AT_ONCE], worker_id, now)
+        buried = bury_overdue(self.engine, overdue[:OVERDUE_BATCH], worker_id, now)
         more = len(found.due) == limit or len(buried) < len(overdue)
         more = more or bool(found.rooms)  # there they have taken the room of others
         others = [row for row in found.due if not row.overdue(now)]
@@ -242,14 +244,14 @@ class Claims:
         aside = 0
         granted: set[Handle] = set()
         while True:
-            judge = found.judge or Judge(self.engine, self.limits, due)
-            verdict = judge.verdict(due, found.limit, now, granted)
-            put_aside = verdict.put_aside(self.engine)
+            admission = found.admission or Admission(self.engine, self.limits, due)
+            decision = admission.decide(due, found.limit, now, granted)
+            put_aside = decision.put_aside(self.engine)
             aside += put_aside
-            if not put_aside or aside >= SET_ASIDE_AT_ONCE:
-                return verdict.allowed[: found.places], bool(aside), verdict.rates
-            granted = {row.handle for row in verdict.allowed[: found.limit]}
-            self._find_due(found, found.places + SET_ASIDE_AT_ONCE, now)
+            if not put_aside or aside >= SET_ASIDE_BATCH:
+                return decision.allowed[: found.places], bool(aside), decision.rates
+            granted = {row.handle for row in decision.allowed[: found.limit]}
+            self._find_due(found, found.places + SET_ASIDE_BATCH, now)
             due = found.with_again([row for row in found.due if not row.overdue(now)])
 
 

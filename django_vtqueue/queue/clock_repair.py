@@ -41,12 +41,12 @@ class ClockRepair:
         if time.monotonic() < self.next_at:
             return False
         self.next_at = time.monotonic() + PERIOD  # also if it fails
-        changed = self._look()
+        changed = self._sweep()
         if self.unfinished():
             self.next_at = 0.0
         return changed
 
-    def _look(self) -> bool:
+    def _sweep(self) -> bool:
         now = self.engine.now()
         offset = now / SECOND - since_boot()
         before = self._offset

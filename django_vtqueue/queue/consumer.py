@@ -13,16 +13,16 @@ from django.db import connections
 
 from ..conf import Options, Policy
 from ..core import clock
-from ..core.async_code import awaited_value
 from ..core.clock import SECOND
-from ..core.forks import ForksEnd
 from ..core.gaps import GapWatch
 from ..core.grace import RENEWED_AFTER
 from ..core.ids import new_id, new_worker_id
 from ..core.job import Scope
 from ..engines import Engine, engine_for, new_engine
 from ..exceptions import LeaseLost, Snooze
-from .back_pressure import from_a_job
+from ..runtime.async_code import awaited_value
+from ..runtime.forks import ForksEnd
+from .back_pressure import publishes_as_a_job
 from .claimed_job import ClaimedJob
 from .clock_repair import ClockRepair
 from .doorbell import HEARING_LOOK, LOOK, UNPROVEN, Doorbell, folder_of
@@ -88,7 +88,7 @@ def wait_for_ring(bell: Doorbell, seconds: float) -> float:
     return min(time.monotonic() - began, seconds)
 
 
-@from_a_job
+@publishes_as_a_job
 def handle(
     engine: Engine, job: ClaimedJob, handler: Callable[[ClaimedJob], Any], policy: Policy, gaps: GapWatch
 ) -> None:
@@ -196,5 +196,5 @@ def wait(
         planned, began = min(left, LOOK_AT_CLOCKS), time.monotonic()
         done.wait(planned)
         gaps.note_work(min(time.monotonic() - began, planned))
-        if gaps.look(now()) > bearable:
+        if gaps.notice_gap(now()) > bearable:
             return

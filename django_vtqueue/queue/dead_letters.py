@@ -14,8 +14,9 @@ from ..core.failures import shown, storable
 from ..engines import database_for, engine_for
 from ..fields import StoredText, text_of
 from .arguments import checked_by, checked_priority, served_queue_name
+from .batches import change_in_batches
 from .doorbell import wake_workers
-from .lookup import Named, change
+from .lookup import Named
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -140,7 +141,7 @@ def requeue(
         given = [job_id.hex for job_id in ids]
         return map(UUID, engine.requeue(given, engine.now(), by, queue_name=queue_name, priority=priority))
 
-    return change(letters, DeadLetter, database, requeue_some)
+    return change_in_batches(letters, DeadLetter, database, requeue_some)
 
 
 def requeue_changed(letter: "DeadLetter", *, payload: str, queue_name: str, priority: int, by: str = "") -> None:
@@ -175,7 +176,7 @@ def acknowledge(letters: Named, using: str | None = None, *, by: str, note: str)
         found.update(**seen)
         return found.values_list("pk", flat=True)
 
-    return change(letters, DeadLetter, database, acknowledge_some)
+    return change_in_batches(letters, DeadLetter, database, acknowledge_some)
 
 
 def discard(letters: Named, using: str | None = None) -> list[UUID]:
@@ -190,4 +191,4 @@ def discard(letters: Named, using: str | None = None) -> list[UUID]:
         jobs = Job.objects.using(database).filter(pk__in=ids)  # one may have been requeued
         return set(ids).difference(found.values_list("pk", flat=True), jobs.values_list("pk", flat=True))
 
-    return change(letters, DeadLetter, database, discard_some)
+    return change_in_batches(letters, DeadLetter, database, discard_some)

@@ -66,9 +66,9 @@ class KeyLimit(NamedTuple):
         While moments are booked, the stored rate holds for every process that shares the key, whatever its own code
         says; it ends when unparking.py has put those jobs back. It also holds for a task that could not be imported.
         """
-        if not state or state[1] == BEING_PUT_BACK or (self.loaded and not self.rate):
+        if not state or state.interval == BEING_PUT_BACK or (self.loaded and not self.rate):
             return self.rate
-        return RateLimit(state[1], self.rate.burst if self.rate else 1)
+        return RateLimit(state.interval, self.rate.burst if self.rate else 1)
 
 
 ONE = KeyLimit(1, loaded=False)  # of a task that could not be imported: its jobs only fail
@@ -193,7 +193,7 @@ class Limits:
         if next_at > rate.latest(now):
             largest = max(rate.burst, self.largest_burst(task_path))
             next_at = min(next_at, RateLimit(rate.interval, largest).latest(now))
-        return next_at, rate.interval
+        return RateState(next_at, rate.interval)
 
     def rate_of_queue(self, key: str) -> RateLimit | None:
         """Return the rate of a queue by the key of its state; None if it has none here, or it is no such key."""
@@ -244,7 +244,7 @@ class Limits:
         for name, room in rooms.items():
             if (rate := self.queues[name].rate_limit) and (count := names.count(name)):
                 next_at = rate.started(room.not_before + rate.tolerance, now, count)
-                after[of_queue(name)] = next_at, rate.interval
+                after[of_queue(name)] = RateState(next_at, rate.interval)
         return after
 
     def earliest(self, engine: Engine, scopes: Sequence[Scope]) -> int | None:
@@ -279,4 +279,4 @@ def has_own_key(row: Due) -> bool:
 
 def next_at_of(state: RateState | None, rate: RateLimit, now: int) -> int:
     """Return when the next start is due, without what a clock that was ahead has made of it."""
-    return min(state[0], rate.latest(now)) if state else now
+    return min(state.next_at, rate.latest(now)) if state else now

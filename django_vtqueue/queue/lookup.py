@@ -1,13 +1,10 @@
-"""Jobs and dead letters that a caller names: by an id, or by the end of one that the log shows; many, or one."""
+"""Jobs and dead letters that a caller names: by an id, or by the end of one that the log shows."""
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 from uuid import UUID
 
-from ..core.ids import SHORTEST, digits_in, id_end, parse_id, slices
-from ..engines import engine_for
-from .doorbell import wake_workers
+from ..core.ids import SHORTEST, digits_in, id_end, parse_id
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -29,28 +26,6 @@ SHOWN = 5  # ids of an error
 
 class UnclearId(ValueError):
     """What was given is no id, or the end of several."""
-
-
-def change(
-    given: Named,
-    model: "type[AbstractJob]",
-    database: str,
-    change_some: Callable[[Sequence[UUID]], Iterable[UUID]],
-) -> list[UUID]:
-    """Change jobs or dead letters a few at a time, each few in a transaction if there is none around all; wake workers.
-
-    Return the ids that ``change_some`` returned, in the order in which they were given. Raise UnclearId.
-    """
-    ids = ids_of(given, model, database)
-    engine, changed = engine_for(database), set[UUID]()
-
-    def changed_of(some: Sequence[UUID]) -> set[UUID]:
-        return set(change_some(some))  # read inside of the transaction
-
-    for some in slices(ids):
-        changed |= engine.yielding(partial(changed_of, some))
-    wake_workers(database)
-    return [job_id for job_id in ids if job_id in changed]
 
 
 def ids_of(given: Named, model: "type[AbstractJob]", database: str) -> list[UUID]:

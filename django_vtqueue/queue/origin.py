@@ -11,7 +11,7 @@ from ..core.clock import from_instant
 from ..engines import Engine, Trouble
 from ..models import Origin
 
-MOVED = "the jobs of this database ran on %s before; from now on they run here"
+ORIGIN_CHANGED = "the jobs of this database ran on %s before; from now on they run here"
 
 
 def foreign_origin(engine: Engine) -> Origin | None:
@@ -33,7 +33,7 @@ def foreign_origin(engine: Engine) -> Origin | None:
     return last
 
 
-def move_in(engine: Engine, now: int) -> Origin | None:
+def record_origin(engine: Engine, now: int) -> Origin | None:
     """Store that the jobs are run here, inside the caller's transaction; return what ``foreign_origin`` did before."""
     foreign = foreign_origin(engine)
     if here := origin_here(engine):

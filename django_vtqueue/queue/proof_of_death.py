@@ -1,6 +1,7 @@
 """Proof that a process on this machine has died: its doorbell lies there, and no process has it open.
 
-A supervisor has a bell say this, and why it has killed a worker, where a forked process would hide it.
+Hosts that share a disk have no bells (doorbell.py), so nothing is proven there. A supervisor has a bell say this, and
+why it has killed a worker, where a forked process would hide it.
 """
 
 import os

@@ -259,7 +259,7 @@ class Queue:
         def look(waited: float) -> Found | None:
             """Return what may be taken; None if it is nothing."""
             now = engine.now()
-            gaps.look(now)
+            gaps.notice_gap(now)
             if waited:
                 gaps.note_lock(waited)
             found = find(now, locked=False)
@@ -284,7 +284,7 @@ class Queue:
                 return jobs  # else all that was taken became dead letters: claim what is due behind them
             if seen and not (found.ended or found.again):  # the lock is free: their holders get the time to renew
                 clock.wait(APART)
-        return self._claim_due(limit, gaps, holder) if self._unparking.look_if_due(engine) else []
+        return self._claim_due(limit, gaps, holder) if self._unparking.sweep_if_due(engine) else []
 
     def ack(self, job: ClaimedJob, result: Any = None) -> None:
         """See ClaimedJob.ack."""

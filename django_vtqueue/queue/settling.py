@@ -1,22 +1,17 @@
-"""The end of attempts: settlements are carried out; a job with a stop request is buried, and so is one overdue.
-
-One whose lease has ended is due again at its place in the line, or a dead letter.
+"""The end of attempts: settlements are carried out, each for its holder; a job with a stop request is buried.
 
 Of a job with copies (a queue with ``overflow``) the first success ends the job, whichever claim it has; every other end
 is that of one copy, as long as another one runs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ..core import copies, history, states
 from ..core.copies import Copy
-from ..core.failures import recorded
-from ..core.job import ClaimKey, Due, Ended, Handle, HeldJob, StoredJob
-from ..core.names import is_reserved
-from ..core.settlement import KEPT_FOR_PARENT, Settlement, abandoned, end_cancelled, expired, failed, released
+from ..core.job import ClaimKey, StoredJob
+from ..core.settlement import KEPT_FOR_PARENT, Settlement, end_cancelled
 from ..engines import Engine, options_for
-from ..exceptions import DamagedJob, LeaseExpired, WorkerDied
 from .unparking import unpark_after
 from .workers import gone
 
@@ -30,10 +25,17 @@ def settle(engine: Engine, settlements: Sequence[Settlement]) -> set[ClaimKey]:
     with_copies = [s for s in settlements if s.job.copies and s.job.begun]
     if with_copies:  # what is read of a row must be true until it is written
         engine.lock_copies([s.job for s in with_copies])
-    if said := [(s.job, news) for s in settlements if (news := s.job.news)]:
-        engine.note_progress(said)
-    if not with_copies:
-        return settle_as_holder(engine, settlements)
+    if said := [(s.job, progress) for s in settlements if (progress := s.job.unsaved_progress)]:
+        engine.write_progress(said)
+    return (
+        _settle_with_copies(engine, settlements, with_copies) if with_copies else settle_as_holder(engine, settlements)
+    )
+
+
+def _settle_with_copies(
+    engine: Engine, settlements: Sequence[Settlement], with_copies: Sequence[Settlement]
+) -> set[ClaimKey]:
+    """Carry out settlements, some of them of copies of jobs; return the keys of the lost jobs."""
     own = [s for s in settlements if s.state == states.SUCCESSFUL or not (s.job.copies and s.job.begun)]
     lost = settle_as_holder(engine, own)
     for settlement in with_copies:
@@ -79,67 +81,6 @@ def _write(engine: Engine, settlements: Sequence[Settlement]) -> set[ClaimKey]:
                 ttl = max(ttl, KEPT_FOR_PARENT)
             settlement.kept_until = None if ttl is None else died_at + ttl
     return engine.settle(settlements)
-
-
-def settle_for_others(
-    engine: Engine, endings: Mapping[Handle, Settlement], worker_id: str, now: int
-) -> list[Settlement]:
-    """Settle rows of other holders, or of none; return the settlements, those of unreadable rows among them."""
-    lost = settle_as_holder(engine, list(endings.values())) if endings else set()
-    unreadable = [handle for handle, ending in endings.items() if ending.job.key in lost]
-    ended = [ending for ending in endings.values() if ending.job.key not in lost]
-    if unreadable:
-        ended += bury_unreadable(engine, unreadable, worker_id, now)
-    return ended
-
-
-def end_leases(engine: Engine, ended: Sequence[Ended], worker_id: str, now: int) -> list[Settlement]:
-    """Settle, for their holders, rows whose lease has ended; return the settlements: due again, or dead letters."""
-    if hidden := [row.handle for row in ended if not row.held]:
-        engine.unhide(hidden)
-    held = engine.read([row.handle for row in ended if row.held])
-    return settle_for_others(
-        engine, {handle: end_lease(job, now, worker_id) for handle, job in held.items()}, worker_id, now
-    )
-
-
-def end_lease(job: HeldJob, now: int, taker: str) -> Settlement:
-    """Return the settlement of a job whose lease has ended: due at its place, or dead after its last attempt.
-
-    The row of a leader or a time slot may be taken long after its lease has ended: its history says that it was held
-    until that end. If its lease has not ended, its holder is proven dead.
-    """
-    if not job.begun:
-        return released(job)
-    if is_reserved(job.queue_name):
-        if job.visible_at > now and job.worker_id != taker:
-            died = recorded(WorkerDied, f"The process of {job.worker_id} has died.")
-            return abandoned(job, history.WORKER_DIED, died, now)
-        now = min(job.visible_at, now)
-    failure = recorded(LeaseExpired, f"The lease expired, held by {job.worker_id}.")
-    return abandoned(job, history.LEASE_EXPIRED, failure, now)
-
-
-def bury_overdue(engine: Engine, rows: Sequence[Due], worker_id: str, now: int) -> list[Settlement]:
-    """Make dead letters of waiting rows that were to start by now; return the settlements. Inside a transaction."""
-    if not rows:
-        return []
-    jobs, start_by = engine.read([row.handle for row in rows]), {row.handle: row.start_by for row in rows}
-    endings = {handle: expired(job, start_by[handle], now) for handle, job in jobs.items()}
-    return settle_for_others(engine, endings, worker_id, now)
-
-
-def bury_unreadable(engine: Engine, handles: Sequence[Handle], worker_id: str, now: int) -> list[Settlement]:
-    """Make dead letters of rows that could not be settled as they were read, because a text in them is not UTF-8, say.
-
-    They are leased once more, so that they have a holder whose name can be read.
-    """
-    engine.lease(handles, worker_id, now, None, attempts=0)
-    failure = recorded(DamagedJob, "The row cannot be read as it is stored.")
-    jobs = engine.read(handles).values()
-    endings = [failed(job, history.FAILED, failure, now, None) for job in jobs]
-    lost = settle_as_holder(engine, endings)
-    return [ending for ending in endings if ending.job.key not in lost]
 
 
 def settle_copy(engine: Engine, settlement: Settlement) -> bool:

@@ -16,8 +16,8 @@ from .clock_repair import ClockRepair
 from .limits import BEING_PUT_BACK, SOON, KeyLimit, Limits, of_queue, of_rate_key
 
 PERIOD = 1.0  # seconds
-UNPARKED_AT_ONCE = 500  # jobs of a key
-KEYS_AT_ONCE = 200  # that one look goes through
+UNPARKED_BATCH = 500  # jobs of a key
+KEYS_BATCH = 200  # that one look goes through
 RATE_KEY = of_rate_key("")
 
 
@@ -45,20 +45,20 @@ def _is_in_line(limit: KeyLimit) -> bool:
 
 
 class Unparking:
-    """The look of one claimer, which goes on where it ended the last time."""
+    """The sweep of one claimer, which goes on where it ended the last time."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._parked_after = self._rates_after = ""  # the keys behind which to go on; "": it begins anew
         self._next_at = 0.0  # monotonic
 
-    def look(self, engine: Engine) -> tuple[int, bool]:
+    def sweep(self, engine: Engine) -> tuple[int, bool]:
         """Put jobs back into the line; return how many, and whether there may be more."""
-        parked, booked = self.look_at_keys(engine), self.look_at_rates(engine)
-        more = max(parked, booked) >= UNPARKED_AT_ONCE or bool(self._parked_after or self._rates_after)
+        parked, booked = self.sweep_keys(engine), self.sweep_rates(engine)
+        more = max(parked, booked) >= UNPARKED_BATCH or bool(self._parked_after or self._rates_after)
         return parked + booked, more
 
-    def look_if_due(self, engine: Engine) -> bool:
+    def sweep_if_due(self, engine: Engine) -> bool:
         """Put jobs back into the line, if the last look is a second ago; return whether some may be due now.
 
         For code that claims without a worker, when it finds nothing that is due.
@@ -66,19 +66,19 @@ class Unparking:
         if time.monotonic() < self._next_at:
             return False
         self._next_at = time.monotonic() + PERIOD
-        return self.look_at_keys(engine) + self.look_at_rates(engine) > 0
+        return self.sweep_keys(engine) + self.sweep_rates(engine) > 0
 
-    def look_at_keys(self, engine: Engine) -> int:
+    def sweep_keys(self, engine: Engine) -> int:
         """Unpark jobs of concurrency keys that have room; return how many.
 
         One key in a transaction: two looks, or a look and a settlement, may want the same keys in another order.
         """
-        found, back = engine.parked(self._parked_after, KEYS_AT_ONCE), 0
+        found, back = engine.parked(self._parked_after, KEYS_BATCH), 0
         for parked in found:
             if self._room(engine, parked):
                 with engine.transaction():
                     back += self._unpark(engine, parked, self._room(engine, parked))
-        self._parked_after = found[-1].key if len(found) == KEYS_AT_ONCE else ""
+        self._parked_after = found[-1].key if len(found) == KEYS_BATCH else ""
         return back
 
     def _unpark(self, engine: Engine, parked: Parked, room: int) -> int:
@@ -96,33 +96,33 @@ class Unparking:
             return 0
         if not (limit := self._limits.of_key_or_import(parked.queue_name, parked.task_path)):
             return 0
-        room = UNPARKED_AT_ONCE
+        room = UNPARKED_BATCH
         if limit.most is not None:
             room = min(room, max(limit.most - engine.held_of_keys([parked.key])[parked.key], 0))
         return min(room, parked.stuck) if parked.stuck is not None and _is_in_line(limit) else room
 
-    def look_at_rates(self, engine: Engine) -> int:
+    def sweep_rates(self, engine: Engine) -> int:
         """Put back jobs whose rate has changed, or was used by a clock that was ahead; return how many.
 
         Rates that are unused are forgotten.
         """
-        found, now, back = engine.all_rates(self._rates_after, KEYS_AT_ONCE), engine.now(), 0
+        found, now, back = engine.all_rates(self._rates_after, KEYS_BATCH), engine.now(), 0
         booked = engine.look_up(booked=_names(key for key, _ in found)).booked
         unused: list[str] = []
         for key, state in found:
             name = key.removeprefix(RATE_KEY)
             if key.startswith(RATE_KEY) and name in booked:
-                back += self._unbook(engine, name, state, booked[name][1], now)
-            elif state[0] <= now:
+                back += self._unbook(engine, name, state, booked[name].task_path, now)
+            elif state.next_at <= now:
                 unused.append(key)
-            elif (rate := self._limits.rate_of_queue(key)) and state[1] != rate.interval:
+            elif (rate := self._limits.rate_of_queue(key)) and state.interval != rate.interval:
                 back += self._take_over(engine, key, rate)
         if unused:
             with engine.transaction():
                 known = engine.look_up(rates=unused, booked=_names(unused))
                 over = [key for key, (next_at, _) in known.rates.items() if next_at <= now]
                 engine.forget_rates([key for key in over if key.removeprefix(RATE_KEY) not in known.booked])
-        self._rates_after = found[-1][0] if len(found) == KEYS_AT_ONCE else ""
+        self._rates_after = found[-1][0] if len(found) == KEYS_BATCH else ""
         return back
 
     def _take_over(self, engine: Engine, key: str, rate: RateLimit) -> int:
@@ -135,9 +135,9 @@ class Unparking:
         with engine.transaction():
             engine.lock_queues((), [key])
             now, state = engine.now(), engine.rates([key]).get(key)
-            if state and state[0] > now and state[1] != rate.interval:
-                owed = (state[0] - now) * rate.interval // state[1] + 1  # rounded up
-                engine.set_rates({key: (now + owed, rate.interval)})
+            if state and state.next_at > now and state.interval != rate.interval:
+                owed = (state.next_at - now) * rate.interval // state.interval + 1  # rounded up
+                engine.set_rates({key: RateState(now + owed, rate.interval)})
         self._limits.set_right(key)
         return 1
 
@@ -151,7 +151,7 @@ class Unparking:
             now, cut = engine.now(), {}
             for key, (next_at, interval) in engine.rates(found).items():
                 if next_at > (latest := RateLimit(interval, found[key].burst).latest(now)) + SECOND:
-                    cut[key] = latest, interval
+                    cut[key] = RateState(latest, interval)
             if cut:
                 engine.set_rates(cut)
         clock_repair.was_ahead = False
@@ -159,18 +159,18 @@ class Unparking:
     def _unbook(self, engine: Engine, key: str, state: RateState, task_path: str, now: int) -> int:
         """Put back the jobs of a rate key, if the moments booked for them are not those of the rate now."""
         limit = self._limits.of_key_or_import("", task_path)
-        if not limit or (not limit.loaded and state[1] != BEING_PUT_BACK):
+        if not limit or (not limit.loaded and state.interval != BEING_PUT_BACK):
             return 0
         name, rate = of_rate_key(key), self._limits.rate_now(limit, key, state)
         if rate and self._limits.state_by(rate, task_path, state, now) == state:
             return 0
         with engine.transaction():
             state = engine.rates([name]).get(name, state)  # a claim may have used it
-            back = engine.unbook(key, now + 2 * SOON if rate else now, UNPARKED_AT_ONCE)
+            back = engine.unbook(key, now + 2 * SOON if rate else now, UNPARKED_BATCH)
             if rate:
                 next_at, interval = self._limits.state_by(rate, task_path, state, now)
-                is_over = back < UNPARKED_AT_ONCE
-                engine.set_rates({name: (next_at, interval if is_over else BEING_PUT_BACK)})
+                is_over = back < UNPARKED_BATCH
+                engine.set_rates({name: RateState(next_at, interval if is_over else BEING_PUT_BACK)})
                 if is_over:
                     self._limits.set_right(key)
         return back

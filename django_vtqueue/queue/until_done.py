@@ -1,4 +1,4 @@
-"""What must be done to the database, however long that has a passing trouble; for code that is no worker."""
+"""Try a step at the database again until it succeeds, however long trouble lasts; for code that is no worker."""
 
 import logging
 import random

@@ -25,11 +25,11 @@ HEARTBEAT = 10.0  # seconds between two heartbeats of a worker
 SILENCE = 3 * HEARTBEAT  # a worker that was silent for longer counts as gone
 REMEMBERED = 3600.0  # seconds for which pages show a worker that died, or fell silent
 LOOK_AGAIN = 10.0  # seconds after which a queue that had a worker may have none
-QUIET, STOP, WORK = "quiet", "stop", ""  # what a worker may be asked to do (WorkerProcess.asked_to)
+QUIET, STOP, GO_ON = "quiet", "stop", ""  # what a worker may be asked to do (WorkerProcess.asked_to)
 ANSWERS = {
     QUIET: "is quiet: it finishes what runs, and claims nothing until it is asked to work",
     STOP: "stops, as it was asked to",
-    WORK: "works again",
+    GO_ON: "works again",
 }
 
 _look_at: dict[tuple[str, str], float] = {}  # when to look again (monotonic) whether a queue has a worker

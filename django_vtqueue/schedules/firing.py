@@ -1,4 +1,4 @@
-"""What is due becomes jobs."""
+"""A schedule whose tick has come publishes its job, and moves on to the next tick."""
 
 import logging
 import random
@@ -15,7 +15,7 @@ from ..core.ticks import MOST_MISSED, Ticks, to_run
 from ..engines import Engine
 from ..exceptions import QueueFull
 from ..models import UNFINISHED, Job, Schedule
-from ..queue.back_pressure import from_a_job
+from ..queue.back_pressure import publishes_as_a_job
 from ..tasks.compat import Task, TaskResult, TaskResultDoesNotExist
 from ..tasks.results import change
 from ..tasks.task import loaded_task
@@ -94,7 +94,7 @@ def publish(backend: VTQueueBackend, task: Task, row: Schedule, ticks: Sequence[
         ticks = ticks[:1]
         if result := unfinished(backend, before):
             return [result]
-    enqueue = from_a_job(backend.enqueue_tick)  # it has no user who could be told that the queue is full
+    enqueue = publishes_as_a_job(backend.enqueue_tick)  # it has no user who could be told that the queue is full
     results = [enqueue(task, call, tick + random.randrange(row.jitter_us + 1), key) for tick in ticks]
     new = [
         {"id": job_id.hex, "at": tick}

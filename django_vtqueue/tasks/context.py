@@ -12,13 +12,13 @@ from typing import Any, TypeVar, cast
 
 from django.db.models import Model, QuerySet
 
-from ..core.async_code import awaited_value
-from ..core.event_loops import in_thread
 from ..core.failures import storable
 from ..core.job import SHORT, HeldJob
 from ..core.masks import replaced
 from ..core.steps import EVENT, GATHER, ITERATE, SLEEP, STEP
 from ..exceptions import StepError
+from ..runtime.async_code import awaited_value
+from ..runtime.event_loops import in_thread
 from . import waits
 from .calls import TaskCall
 from .compat import TaskContext, TaskResult

@@ -15,12 +15,12 @@ from django.db import connections
 
 from ..core import clock, steps
 from ..core.encoding import dumps, legible
-from ..core.event_loops import in_event_loop, in_thread
 from ..core.job import SHORT, HeldJob
 from ..core.steps import EVENT, GATHER, ITERATE, SLEEP, STEP, Record, Suspend, Waiting
 from ..engines import Engine, engine_for
 from ..exceptions import DurableMismatch, LeaseLost, StepError, StepsTooLarge
 from ..queue.until_done import until_done
+from ..runtime.event_loops import in_event_loop, in_thread
 from .calls import ChildStore
 
 STEP_SECONDS = 5.0  # of a transactional step: other connections cannot write meanwhile
@@ -200,7 +200,7 @@ class Ledger:
         """
         try:
             with self.transaction(self.engine.atomic):
-                noted = self.engine.note_steps(self.held, dumps(self.done), self.now(), event)
+                noted = self.engine.write_steps(self.held, dumps(self.done), self.now(), event)
                 if noted is None:
                     raise self.lost()
                 if noted.size > self.limit:

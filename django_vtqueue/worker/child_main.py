@@ -8,7 +8,7 @@ import threading
 from typing import Any, cast
 
 from .. import __version__
-from ..core.forks import dump_threads_at, handle_signal
+from ..runtime.forks import dump_threads_at, handle_signal
 from .process import exit_at_once, stop_signals
 from .shared_state import SharedState
 

@@ -11,7 +11,7 @@ from ..core.clock import from_instant, microseconds
 from ..core.settlement import Settlement
 from ..engines import Engine
 from ..models import WorkerProcess
-from ..queue.origin import MOVED, move_in
+from ..queue.origin import ORIGIN_CHANGED, record_origin
 from ..queue.workers import HEARTBEAT, SILENCE
 from .deaths import OtherWorkers, delete_long_dead
 from .process import resident
@@ -45,11 +45,11 @@ class Heartbeat:
         self.next_at = self._beat_at = 0.0  # monotonic
         self._beaten = 0  # an instant: after a step of the clock the last heartbeat is one of another time
         self.clock_check = ClockCheck(engine)
-        self.moved_in = False  # it is written down that the queue is worked here
+        self.origin_recorded = False  # it is written down that the queue is worked here
 
     def forget(self) -> None:
         """Have the next beat write this worker's row at once: it may be gone."""
-        self._beat_at, self.moved_in = 0.0, False
+        self._beat_at, self.origin_recorded = 0.0, False
         self.others.look_again()
 
     def keep(self) -> list[Settlement]:
@@ -79,10 +79,10 @@ class Heartbeat:
                 self.worker.save(using=self.engine.alias, force_insert=True)
                 self.others.look_again()
             delete_long_dead(self.engine, now)
-            left = None if self.moved_in else move_in(self.engine, now)
+            left = None if self.origin_recorded else record_origin(self.engine, now)
         if left:
-            logger.info(MOVED, left)
-        self.moved_in = True
+            logger.info(ORIGIN_CHANGED, left)
+        self.origin_recorded = True
         self._beat_at, self._beaten = time.monotonic() + HEARTBEAT, now
 
     def sign_off(self, within: float = 1.0) -> bool:

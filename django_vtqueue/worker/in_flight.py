@@ -14,13 +14,14 @@ HUNG_AFTER = 10.0  # seconds for a task to end after TaskTimeout was raised in i
 class Flight:
     """A job in flight. ``ends_at``: when its time is up; ``asked_to_end_at``: when it was asked to (both monotonic).
 
-    ``owes_count``: its attempt is not in its row. True of a job that was claimed ahead, until the turn after its code
-    has begun writes it (``to_count``, ``note_counted``); never of a transactional job: the turn that starts it does.
+    ``uncounted``: its attempt is not in its row. True of a job that was claimed ahead, until the turn after its code
+    has begun writes it (``begun_uncounted``, ``note_counted``); never of a transactional job, whose attempt is counted
+    by the turn that starts it.
     """
 
     job: HeldJob
     ends_at: float
-    owes_count: bool
+    uncounted: bool
     finished: bool = False
     asked_to_end_at: float = NEVER
 
@@ -30,7 +31,7 @@ class InFlight:
 
     def __init__(self) -> None:
         self._flights: dict[ClaimKey, Flight] = {}
-        self.ahead = 0  # jobs that ``owes_count`` is true of
+        self.number_uncounted = 0  # jobs whose attempt is not in their rows
 
     def __len__(self) -> int:
         return len(self._flights)
@@ -57,9 +58,9 @@ class InFlight:
             waits, known = key in waiting, key in self._flights
             if known:
                 self.remove(key)
-            flight = Flight(job, NEVER if waits else now + longest, owes_count=not (waits or known or job.begun))
+            flight = Flight(job, NEVER if waits else now + longest, uncounted=not (waits or known or job.begun))
             self._flights[key] = flight
-            self.ahead += flight.owes_count
+            self.number_uncounted += flight.uncounted
 
     def start_clock(self, key: ClaimKey, seconds: float) -> None:
         """Have the time of a job run from now on."""
@@ -81,21 +82,21 @@ class InFlight:
     def remove(self, key: ClaimKey) -> None:
         """Hold a job no longer."""
         if flight := self._flights.pop(key, None):
-            self.ahead -= flight.owes_count
+            self.number_uncounted -= flight.uncounted
 
-    def to_count(self) -> list[HeldJob]:
+    def begun_uncounted(self) -> list[HeldJob]:
         """Return the jobs whose attempt is to be counted now: a thread has taken them, and they have not finished."""
-        if not self.ahead:
+        if not self.number_uncounted:
             return []
         flights = self._flights.values()
-        return [each.job for each in flights if each.owes_count and not each.finished and each.job.begun]
+        return [each.job for each in flights if each.uncounted and not each.finished and each.job.begun]
 
     def note_counted(self, jobs: Sequence[HeldJob]) -> None:
         """Note that the attempts of jobs are counted in their rows."""
         for job in jobs:
-            if (flight := self._flights.get(job.key)) and flight.owes_count:
-                flight.owes_count = False
-                self.ahead -= 1
+            if (flight := self._flights.get(job.key)) and flight.uncounted:
+                flight.uncounted = False
+                self.number_uncounted -= 1
 
     def note_stop(self) -> None:
         """Tell jobs that their worker is to stop: those that can go on elsewhere give themselves back."""

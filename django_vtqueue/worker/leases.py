@@ -43,9 +43,9 @@ class Leases:
         shortest = min((job.lease_us for job in self.in_flight), default=None)
         return otherwise if shortest is None else shortest / SECOND
 
-    def look(self, now: int) -> None:
+    def notice_gap(self, now: int) -> None:
         """Notice a gap that ends now; after a long one, in which a lease may have ended, renew all at once."""
-        if self.gaps.look(now) > self.shortest_lease(NEVER) / 2:
+        if self.gaps.notice_gap(now) > self.shortest_lease(NEVER) / 2:
             self.renew_at = 0.0
 
     def left(self) -> float:

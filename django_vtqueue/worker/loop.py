@@ -1,8 +1,8 @@
 """The control loop: one thread that makes the claims, renewals and settlements of a worker.
 
 Four exceptions: a transactional task, or a transactional step of a durable one, renews its job in its own transaction,
-and such a task settles it there; the handler of a raw job may extend or settle it itself; a thread renews while the
-loop waits for a lock; and the supervisor renews what this process does not, and settles what it leaves.
+and such a task settles it there; the handler of a raw job may extend or settle it itself; on PostgreSQL a thread renews
+while a row lock keeps the loop; and the supervisor renews what this process does not, and settles what it leaves.
 
 All input reaches the loop through one mailbox. It takes a turn when there is something to do, and sleeps in between.
 """
@@ -14,13 +14,13 @@ from queue import Empty
 
 from ..backend import VTQueueBackend
 from ..core.ids import new_worker_id, shown_worker
-from ..core.signal_safe_queue import SignalSafeQueue
 from ..engines import new_engine
 from ..execution.connections import prepared_connections
 from ..execution.outcomes import Outcome
 from ..execution.time_limits import Notice, TransactionBegun, TransactionWaits
 from ..queue.doorbell import Doorbell, folder_of
-from ..queue.workers import ANSWERS, STOP, WORK
+from ..queue.workers import ANSWERS, GO_ON, STOP
+from ..runtime.signal_safe_queue import SignalSafeQueue
 from .heartbeat import PERIOD, Heartbeat
 from .log import WorkerLog
 from .options import WorkerOptions, scopes_of, served
@@ -72,12 +72,12 @@ class Worker:
         self.renewals = RenewalThread(backend.database, self.work.leases, self.work.clocks.tell)
         self.shutdown = Shutdown(self.turns, options)
         self.left_running = False  # afterwards: whether code of released jobs may still run
-        self._obeyed = WORK  # what it was asked to do last
+        self._obeyed = GO_ON  # what it was asked to do last
         self._second_at = 0.0  # monotonic
 
     def run(self) -> None:
         """Work until told to stop, or until there is nothing left to do; raise ThreadRefused if it cannot begin."""
-        nowhere()
+        nowhere()  # opened now: later there may be no free descriptor
         self.bell.listen(self.rung)
         listener = self.turns.periodic.listener = self.engine.listen(self.rung)
         self.state.worker_id = self.id.encode()
@@ -140,7 +140,7 @@ class Worker:
         if self.heartbeat.asked_to == self._obeyed:
             return
         self._obeyed = self.heartbeat.asked_to
-        logger.info("vtworker %s %s", shown_worker(self.id), ANSWERS.get(self._obeyed, ANSWERS[WORK]))
+        logger.info("vtworker %s %s", shown_worker(self.id), ANSWERS.get(self._obeyed, ANSWERS[GO_ON]))
         if self._obeyed == STOP and not self.shutdown.stops:
             self.read(Stop())
         self.turns.next_due.forget()

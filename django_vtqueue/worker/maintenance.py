@@ -7,7 +7,7 @@ from math import inf
 from ..engines import Trouble
 from ..queue.clock_repair import ClockRepair
 from ..queue.doorbell import ring
-from ..queue.settling import bury_overdue
+from ..queue.ended_leases import bury_overdue
 from ..queue.unparking import Unparking
 from .work import Work
 
@@ -17,7 +17,7 @@ PERIOD = 1.0  # seconds
 BUSY_AGAIN = 0.002  # seconds, if another connection had the lock
 TIDY_AGAIN = 0.02  # seconds, if another connection wrote just then
 HUGE_LOG = 64_000_000  # bytes
-PRUNED_AT_ONCE = 200  # rows
+PRUNED_BATCH = 200  # rows
 # As long as there is more to prune: in one go it would hold up the jobs of a moment. But as many rows are deleted as
 # jobs are run, however long that takes on a busy machine: else the table would grow as long as the work does not end.
 PRUNING_SHARE = 0.1  # of the time
@@ -70,10 +70,10 @@ class Maintenance:
         """Delete some of what was kept for long enough; bury what is overdue, and unpark jobs."""
         self.next_at, self._more_at = now + PERIOD, inf  # also if it fails
         instant = self.engine.now()
-        pruned = max(self.engine.prune(instant, PRUNED_AT_ONCE), self._bury_overdue(PRUNED_AT_ONCE))
-        if self._unpark() or pruned >= PRUNED_AT_ONCE:
+        pruned = max(self.engine.prune(instant, PRUNED_BATCH), self._bury_overdue(PRUNED_BATCH))
+        if self._unpark() or pruned >= PRUNED_BATCH:
             self.next_at = now + (time.monotonic() - now) / PRUNING_SHARE
-            self._more_at = self.work.jobs_started + PRUNED_AT_ONCE
+            self._more_at = self.work.jobs_started + PRUNED_BATCH
         elif pruned:
             self.next_at = now + PRUNE_AGAIN
 
@@ -94,7 +94,7 @@ class Maintenance:
         """Put back some jobs that a limit holds up without a reason; return whether there may be more."""
         work = self.work
         self.unparking.cut_rates(self.engine, self.clock_repair)
-        back, more = self.unparking.look(self.engine)
+        back, more = self.unparking.sweep(self.engine)
         if work.backend.limits.queues:
             work.next_due.forget()  # what is due in a queue at its limit has become more, or may be claimed now
         if back:

@@ -17,7 +17,7 @@ class NextDue:
     """The earliest moment at which a claim may find something, as far as it is known.
 
     It is forgotten at a ring and at a commit of another connection. The write lock is not taken to find that nothing is
-    due. ``at_once``: a job was published a moment ago, so a claim is made without a look.
+    due. ``without_look``: a job was published a moment ago, so a claim is made without a look.
     """
 
     def __init__(self, engine: Engine, scopes: Sequence[Scope], limits: Limits = NO_LIMITS) -> None:
@@ -25,7 +25,7 @@ class NextDue:
         self._next_due: int | None = None  # None: not known
         self._took_everything = False  # the last claim took all that could be taken
         self._in_vain = False  # such a claim left something that is due, and no claim since then has taken anything
-        self.at_once = False
+        self.without_look = False
         self._owes_look = False  # for leases that have ended: the last claim was made at once
         self._rung_at = 0.0  # monotonic
 
@@ -45,7 +45,7 @@ class NextDue:
         self.forget()
         now = time.monotonic()
         paused = now >= self._rung_at + QUIET_BEFORE_RING and not self._owes_look
-        self.at_once = self.at_once or (paused and not self.engine.looks_first)
+        self.without_look = self.without_look or (paused and not self.engine.looks_first)
         self._rung_at = now
 
     def expect(self, due_at: int) -> None:
@@ -57,17 +57,17 @@ class NextDue:
     def note_claim(self, everything: bool, *, took: bool = False) -> None:
         """Note that a claim was made, and whether it ``took`` something, and everything that could be taken.
 
-        One ``at_once`` has not looked for leases that have ended.
+        One ``without_look`` has not looked for leases that have ended.
         """
-        self._took_everything = everything and not self.at_once
+        self._took_everything = everything and not self.without_look
         self._in_vain = self._in_vain and not took
-        self._owes_look, self.at_once = self.at_once, False
+        self._owes_look, self.without_look = self.without_look, False
         if self._took_everything:
             self._next_due = None
 
     def due(self) -> bool:
         """Return whether a claim may find something; reads the database only if that is not known."""
-        if self.at_once:
+        if self.without_look:
             return True
         now = self.engine.now()
         if self._next_due is None:

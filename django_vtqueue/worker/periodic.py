@@ -47,7 +47,7 @@ class PeriodicWork:
         if self.clock_repair.go_on():  # before the heartbeat, which sets right what says that a clock was ahead
             self.next_due.forget()
             self.schedules.forget()
-        if self.work.options.supervised and not self.heartbeat.moved_in and self.note_foreign():
+        if self.work.options.supervised and not self.heartbeat.origin_recorded and self.note_foreign():
             return  # its supervisor has moved in; this is another database
         if endings := self.heartbeat.keep():
             self.next_due.forget()
@@ -84,7 +84,7 @@ class PeriodicWork:
 
         With DEBUG it may be a copy from elsewhere. Return whether it was replaced.
         """
-        self.work.leases.look(self.engine.now())
+        self.work.leases.notice_gap(self.engine.now())
         if not self.engine.replaced():
             return False
         if self.note_foreign():

@@ -60,7 +60,7 @@ class Prefetch:
             pace = self._finished / max(now - self._measured_at, self._took / max(slots, 1), 1e-6)
             self._pace, self._measured_at = max(pace, self._pace * PACE_FADING), now
             self._finished, self._took = 0, 0.0
-            if self.in_flight.ahead:
+            if self.in_flight.number_uncounted:
                 self._release_at = min(now + RELEASE_AFTER, self._claimed_at + HORIZON * LONGEST)
 
     def add(self, jobs: Sequence[HeldJob]) -> None:
@@ -78,7 +78,7 @@ class Prefetch:
     @property
     def release_at(self) -> float:
         """When what has not begun is to be released (monotonic)."""
-        return self._release_at if self.in_flight.ahead else NEVER
+        return self._release_at if self.in_flight.number_uncounted else NEVER
 
     def stale(self) -> bool:
         """Return whether what has not begun is to be released."""

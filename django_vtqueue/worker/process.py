@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
-from ..core.forks import handling_signals
+from ..runtime.forks import handling_signals
 
 READY = "READY=1"
 STOPPING = "STOPPING=1"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from django.utils import autoreload
 
-from ..core.forks import handle_signal
+from ..runtime.forks import handle_signal
 from .process import stop_signals
 
 logger = logging.getLogger("django_vtqueue")

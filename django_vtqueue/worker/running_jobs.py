@@ -28,7 +28,7 @@ class RunningJobs:
             return
         self._at = time.monotonic() + PERIOD
         self._read_requests()
-        self._note_progress()
+        self._write_progress()
 
     def _read_requests(self) -> None:
         """Tell jobs that they shall stop."""
@@ -50,11 +50,11 @@ class RunningJobs:
                 requests[job.key] = by
         return requests
 
-    def _note_progress(self) -> None:
+    def _write_progress(self) -> None:
         """Write how far jobs are, in one statement for all of them."""
-        if changed := [(job, news) for job in self.in_flight if (news := job.news)]:
+        if changed := [(job, progress) for job in self.in_flight if (progress := job.unsaved_progress)]:
             with self.engine.transaction():
-                self.engine.note_progress(changed)
+                self.engine.write_progress(changed)
                 self.leases.renew_late()
             for job, progress in changed:
                 job.progress_in_row = progress

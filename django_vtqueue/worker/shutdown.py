@@ -132,5 +132,5 @@ def settle_at_last(turns: Turns, read_mail: Callable[[float], object], *, releas
     if given_back := [ending for ending in unfinished if ending.job.key not in lost]:
         work.log.released(given_back)
         work.recorder.count_endings(given_back)
-    work.note_settled(outcomes, lost)
+    work.after_commit(outcomes, lost)
     return bool(unfinished)

@@ -34,7 +34,7 @@ MINUTES_KEPT = 2 * 24 * HOUR  # in the database, for plots of a day and the day 
 HOURS_KEPT = 8 * 24 * HOUR  # for charts of a week
 PERIODS = ((Throughput, MINUTE, MINUTES_KEPT), (HourlyThroughput, HOUR, HOURS_KEPT))
 UNWRITTEN = HOUR  # in memory, where it cannot be written: it must not grow for ever
-PRUNED_AT_ONCE = 200  # rows, and as many as are written: it keeps up with any number of workers and queues
+PRUNED_BATCH = 200  # rows, and as many as are written: it keeps up with any number of workers and queues
 SAID_BY_TURNS = {Trouble.BUSY, Trouble.DISK, Trouble.GONE}  # what concerns the whole database
 
 Table: TypeAlias = type[Tallied]
@@ -124,7 +124,7 @@ class Recorder:
                 for table, _, kept in PERIODS:
                     rows = {key: self._counts[table][key] for key in self._changed[table]}
                     store(table, self.engine.alias, self.worker_id, rows)
-                    prune(table, self.engine.alias, now - kept, PRUNED_AT_ONCE + len(rows))
+                    prune(table, self.engine.alias, now - kept, PRUNED_BATCH + len(rows))
         except Exception as error:
             return self._failed(error, now)
         self._logged = False

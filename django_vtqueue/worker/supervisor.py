@@ -22,13 +22,13 @@ from ..core.clock import NEVER, SECOND, microseconds
 from ..core.grace import RENEWED_AFTER
 from ..core.ids import new_worker_id
 from ..core.settlement import released_unfinished
-from ..core.signal_safe_queue import SignalSafeQueue
 from ..engines import new_engine
 from ..models import Job, WorkerProcess
 from ..queue.doorbell import exists, folder_of, path_of, remove, ring_worker
-from ..queue.origin import MOVED, move_in
+from ..queue.origin import ORIGIN_CHANGED, record_origin
 from ..queue.proof_of_death import declare_dead, mark_over_time
 from ..queue.settling import settle
+from ..runtime.signal_safe_queue import SignalSafeQueue
 from .child_process import IDLE_LEAVING, ChildProcess
 from .log import WorkerLog
 from .options import WorkerOptions, scopes_of
@@ -57,7 +57,7 @@ class Supervisor:
         self.id = new_worker_id()
         self.engine = new_engine(backend.database, traced=False)
         self.scopes = scopes_of(backend, options.queues)
-        self._moved_in = self._logged = False  # it is written down where the jobs run; it met an error
+        self._origin_recorded = self._logged = False  # it is written down where the jobs run; it met an error
         self._stop_calls: SignalSafeQueue[None] = SignalSafeQueue()
         self._asked = self._stops = 0  # how often it was told to stop, and has passed that on
         self._children: list[ChildProcess] = []
@@ -124,7 +124,7 @@ class Supervisor:
 
         One that is to be replaced still finishes its jobs; there are twice as many as wanted at the most.
         """
-        if not self._moved_in and not self.in_database(self.move_in):
+        if not self._origin_recorded and not self.in_database(self.record_origin):
             return
         there = sum(child.state.departure != Departure.REPLACED for child in self._children)
         for missing in range(min(self._wanted - there, 2 * self._wanted - len(self._children)), 0, -1):
@@ -143,13 +143,13 @@ class Supervisor:
             if self._unshared is not None:
                 self._unshared -= child.share
 
-    def move_in(self) -> bool:
+    def record_origin(self) -> bool:
         """Store that the jobs are run here, before there are children: those run none of a copy from elsewhere."""
         with self.engine.transaction():
-            left = move_in(self.engine, self.engine.now())
+            left = record_origin(self.engine, self.engine.now())
         if left:
-            logger.info(MOVED, left)
-        self._moved_in = True
+            logger.info(ORIGIN_CHANGED, left)
+        self._origin_recorded = True
         return True
 
     def postpone_start(self) -> None:
@@ -161,7 +161,7 @@ class Supervisor:
         """Notice the end of a child; kill it, or renew its leases, if that is due and the child does not do it."""
         now = time.monotonic()
         if child.ended():
-            self.forget(child)
+            self.reap(child)
         elif now >= (self._kill_at if child.state.held else min(self._kill_at, self._kill_idle_at)):
             child.dismissed = True
             child.kill()
@@ -183,7 +183,7 @@ class Supervisor:
             child.renewals.renew(self.engine, jobs)
         return min((job.lease_us / SECOND * RENEWED_AFTER for job in jobs), default=1.0)
 
-    def forget(self, child: ChildProcess) -> None:
+    def reap(self, child: ChildProcess) -> None:
         """Forget a child that has ended; if it did not do so by itself, have the others settle what it held."""
         self._children.remove(child)
         child.renewals.stop()

@@ -3,32 +3,31 @@
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from queue import SimpleQueue
-from threading import Condition
 from typing import TypeVar
 
 from django.db import connections
 
 from ..backend import VTQueueBackend
-from ..core.async_code import end_code
-from ..core.forks import ForksEnd
 from ..core.job import ClaimKey, HeldJob
 from ..core.settlement import Settlement
-from ..core.timeouts import raise_in
 from ..exceptions import Indescribable, TaskTimeout
 from ..execution.connections import close_leftovers
-from ..execution.execute import Execution, build_backends, execute
+from ..execution.execute import Execution, execute
 from ..execution.outcomes import Outcome, announce, burial
 from ..execution.time_limits import Notify, ignore
+from ..runtime.async_code import end_code
+from ..runtime.forks import ForksEnd
+from ..runtime.timeouts import raise_in
+from ..tasks.compat import task_backends
 from .log import WorkerLog
+from .waiting_jobs import WaitingJobs
 
 logger = logging.getLogger("django_vtqueue")
 
 T = TypeVar("T")
-News = Callable[[], None]
+Announcement = Callable[[], None]
 
 
 class ThreadRefused(Exception):
@@ -54,10 +53,11 @@ class Pool:
         self._asked_to_end: set[ClaimKey] = set()
         self._lock = threading.Lock()
         self._waiting = WaitingJobs(size)
-        self._news: SimpleQueue[News | None] = SimpleQueue()  # a slow receiver of a signal must keep no job waiting
+        # A thread of its own: a slow receiver of a signal must keep no job waiting.
+        self._announcements: SimpleQueue[Announcement | None] = SimpleQueue()
         names = [f"vtworker-{number}" for number in range(1, size + 1)]
         self._threads = [self._thread(name, self._waiting.take, self._execute) for name in names]
-        self._announcer = self._thread("vtworker-announcer", self._news.get, lambda tell: tell())
+        self._announcer = self._thread("vtworker-announcer", self._announcements.get, lambda tell: tell())
 
     def start(self) -> None:
         """Start the threads; raise ThreadRefused if the system does not start all of them."""
@@ -100,11 +100,11 @@ class Pool:
 
     def announce(self, outcomes: Sequence[Outcome]) -> None:
         """Have stored outcomes announced: by the log line and the signal."""
-        self._news.put(lambda: self._announce(outcomes))
+        self._announcements.put(lambda: self._announce(outcomes))
 
     def announce_burial(self, settlement: Settlement) -> None:
         """Announce the dead letter of a job that did not end by itself: its lease ended, or it was cancelled, say."""
-        self._news.put(lambda: self._announce([burial(settlement, self.backend)]))
+        self._announcements.put(lambda: self._announce([burial(settlement, self.backend)]))
 
     def stop(self, seconds: float) -> None:
         """Let the threads finish what they were given, and end; wait for them for ``seconds`` at the most."""
@@ -112,10 +112,10 @@ class Pool:
         self._waiting.close()
         for thread in filter(threading.Thread.is_alive, self._threads):  # not those that have never been started
             thread.join(max(deadline - time.monotonic(), 0))
-        self._news.put(None)
+        self._announcements.put(None)
         if self._announcer.is_alive():
             self._announcer.join(max(deadline - time.monotonic(), 0))
-        if seconds and self._announcer.is_alive() and (left := self._news.qsize()):
+        if seconds and self._announcer.is_alive() and (left := self._announcements.qsize()):
             logger.warning(
                 "the receivers of task_finished were too slow: the results of %d turns were not announced", left
             )
@@ -156,7 +156,7 @@ class Pool:
 
     def _work(self, take: Callable[[], T | None], do: Callable[[T], None]) -> None:
         try:
-            build_backends()
+            task_backends.all()  # built once: jobs run in copies of its context, where each would build its own anew
             while item := take():
                 try:
                     with ForksEnd():  # one of a receiver, say; a task has a block of its own
@@ -166,93 +166,3 @@ class Pool:
                 del item  # it may be large, and the next one may be long in coming
         finally:
             connections.close_all()
-
-
-# -- the jobs that wait for a thread -----------------------------------------------------------------------------------
-#
-# Threads that compute take the interpreter from each other, and from the control loop: one thread finishes brief jobs
-# sooner than four threads (by a tenth, measured). So while many brief jobs wait, one thread takes them all and a second
-# thread watches; it calls the others as soon as a job is not brief.
-
-MANY = 50  # jobs, from which one thread goes at them alone
-JUDGED_AFTER = 0.01  # seconds for which it does so before it is judged, again and again
-BRIEF = 50  # jobs that it must have begun meanwhile
-AGAIN = 1.0  # seconds for which all threads run jobs after that
-
-
-class WaitingJobs:
-    """Jobs for a number of threads, which call ``take`` again and again."""
-
-    def __init__(self, threads: int) -> None:
-        self._jobs: deque[HeldJob] = deque()
-        self._changed = Condition()
-        self._threads = self._wanted = threads  # how many there are, and how many are to run jobs
-        self._active = threads  # how many run jobs, or have not come yet
-        self._begun = 0  # jobs
-        self._watched = False
-        self._judge_at, self._enough = 0.0, 0  # until when (monotonic) so many are to be begun
-        self._alone_at = 0.0  # monotonic: from when on one thread may run them alone
-        self._closed = False
-
-    def __len__(self) -> int:
-        return len(self._jobs)
-
-    def put(self, jobs: Sequence[HeldJob]) -> None:
-        """Add jobs, and wake the threads that are to run them, or to watch."""
-        with self._changed:
-            if not self._jobs:
-                self._begin_to_judge()
-            self._jobs.extend(jobs)
-            alone = len(self._jobs) >= MANY and time.monotonic() >= self._alone_at
-            self._wanted = 1 if alone else self._threads
-            self._changed.notify(min(len(self._jobs), self._wanted + 1))
-
-    def take(self) -> HeldJob | None:
-        """Wait for a job, and return it; None if there will be none any more."""
-        while True:
-            if self._active <= self._wanted:
-                try:
-                    job = self._jobs.popleft()
-                    self._begun += 1
-                    return job
-                except IndexError:
-                    pass
-            with self._changed:
-                if self._jobs and self._active <= self._wanted:
-                    continue
-                if self._closed and not self._jobs:
-                    return None
-                self._active -= 1
-                if self._jobs and not self._watched:
-                    self._watch()
-                else:
-                    self._changed.wait()
-                self._active += 1
-
-    def _begin_to_judge(self) -> None:
-        self._judge_at, self._enough = time.monotonic() + JUDGED_AFTER, self._begun + BRIEF
-
-    def _watch(self) -> None:
-        """Have all threads run jobs if the one that runs them alone does not finish brief jobs."""
-        self._watched = True
-        self._begin_to_judge()
-        while self._jobs and self._wanted == 1 and (left := self._judge_at - time.monotonic()) > 0:
-            self._changed.wait(left)
-        self._watched = False
-        if self._jobs and self._wanted == 1 and self._begun < self._enough:
-            self._wanted, self._alone_at = self._threads, time.monotonic() + AGAIN
-            self._changed.notify_all()
-
-    def recall(self) -> list[HeldJob]:
-        """Take back the jobs that no thread has taken."""
-        jobs = []
-        with suppress(IndexError):
-            while True:  # one by one: threads go on taking them
-                jobs.append(self._jobs.popleft())
-        return jobs
-
-    def close(self) -> None:
-        """Let the threads take what is left, and no more."""
-        with self._changed:
-            self._closed, self._alone_at, self._wanted = True, float("inf"), self._threads
-            self._changed.notify_all()

@@ -20,7 +20,7 @@ from .options import overflowing
 from .outage import Outage
 from .pacing import Pacing
 from .periodic import PeriodicWork
-from .work import AT_ONCE, Work
+from .work import BATCH, Work
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -75,7 +75,7 @@ class Turns:
         if leaving:
             work.in_flight.note_stop()
         # After a lost connection one only: the server may have cut it because all of them took too long to send.
-        uncounted, outcomes = work.in_flight.to_count(), work.outcomes[: 1 if self.outage.gone else AT_ONCE]
+        uncounted, outcomes = work.in_flight.begun_uncounted(), work.outcomes[: 1 if self.outage.gone else BATCH]
         free, ahead = self.capacity()
         if work.take_next_transactional():
             free = max(free - 1, 0)  # a transactional job takes this slot
@@ -110,7 +110,7 @@ class Turns:
             self.leases.renew_late()
         self.pacing.note_hold(self.engine.last_hold)
         self.work.in_flight.note_counted(uncounted)
-        self.work.note_settled(outcomes, lost)
+        self.work.after_commit(outcomes, lost)
         self.work.run_transactional(may_begin)
         if taken:
             self.work.start_claimed(taken, free)
@@ -122,7 +122,7 @@ class Turns:
             self.periodic.look()  # it fails as long as the database is gone, which a turn without work would not
         elif self.outage.seconds():
             self.periodic.check_replaced()
-        self.leases.look(self.engine.now())
+        self.leases.notice_gap(self.engine.now())
         hung = self.work.end_over_time()
         if hung and not self.stopping:
             logger.warning("%s does not end; this worker finishes its other jobs and leaves", job_name(hung))
@@ -144,8 +144,8 @@ class Turns:
     def claim(self, free: int, ahead: int) -> Taken:
         """Claim, inside the turn's transaction, what is run at once and what is run next."""
         now = self.engine.now()
-        self.leases.look(now)
-        worker_id, only_due = self.leases.worker_id, self.next_due.at_once
+        self.leases.notice_gap(now)
+        worker_id, only_due = self.leases.worker_id, self.next_due.without_look
         grace = self.leases.gaps.grace_period()
         return self.claims.claim(self.scopes, free, worker_id, now, grace_period=grace, ahead=ahead, only_due=only_due)
 
@@ -198,7 +198,7 @@ class Turns:
 
     def drained(self, seconds: float) -> bool:
         """Return whether nothing is due, nor will be within so many seconds."""
-        if self.outage.waiting() or not self.heartbeat.moved_in or self.work.limits.imports.lately():
+        if self.outage.waiting() or not self.heartbeat.origin_recorded or self.work.limits.imports.lately():
             return False
         if self._unsure:  # it may hold jobs that it does not know, and has to release
             return False

@@ -36,7 +36,7 @@ from .transactional_line import TransactionalLine
 logger = logging.getLogger("django_vtqueue")
 
 NOT_STORED = Failure("django_vtqueue.exceptions.OutcomeNotStored", "The outcome could not be stored.", "", "not stored")
-AT_ONCE = 400  # jobs that one transaction settles, or claims ahead, at the most: other writers wait for its end
+BATCH = 400  # jobs that one transaction settles, or claims ahead, at the most: other writers wait for its end
 
 
 class Work:
@@ -82,7 +82,7 @@ class Work:
             claimed = self.jobs_started + len(self.transactional) + bool(self.next_transactional)
             return max(min(free, self.options.max_jobs - claimed), 0), 0
         depth = 0 if self._none_ahead else self.prefetch.depth()
-        ahead = min(depth + min(free, 0), AT_ONCE)
+        ahead = min(depth + min(free, 0), BATCH)
         return max(free, 0), ahead if ahead > depth // 4 else 0  # a few more are not worth a transaction
 
     def free_slots(self) -> int:
@@ -202,9 +202,9 @@ class Work:
             if not outcome.settlement.uses_no_attempt:
                 self.prefetch.note_finished(outcome.seconds)
         elif outcome.settled is Settled.DONE:
-            self.note_concluded([outcome])
+            self.forget_settled([outcome])
         else:
-            self.note_lost(outcome)
+            self.forget_lost(outcome)
 
     def settle(self, outcomes: Sequence[Outcome], *, in_doubt: bool) -> set[ClaimKey]:
         """Settle what has finished, in the turn's transaction; return the keys of the lost jobs.
@@ -218,20 +218,20 @@ class Work:
             lost -= {s.job.key for s in missing if settled_before(s, self.engine.find(s.job.id))}
         return lost
 
-    def note_settled(self, outcomes: Sequence[Outcome], lost: set[ClaimKey]) -> None:
+    def after_commit(self, outcomes: Sequence[Outcome], lost: set[ClaimKey]) -> None:
         """After the commit: forget what has ended, and have it announced."""
         del self.outcomes[: len(outcomes)]
-        self.note_concluded([outcome for outcome in outcomes if outcome.job.key not in lost] if lost else outcomes)
+        self.forget_settled([outcome for outcome in outcomes if outcome.job.key not in lost] if lost else outcomes)
         for outcome in outcomes if lost else ():
             if outcome.job.key in lost:
-                self.note_lost(outcome)
+                self.forget_lost(outcome)
 
     def settle_one_by_one(self) -> None:
         """Settle what has finished one by one."""
         for outcome in list(self.outcomes):
-            self.note_settled([outcome], settle_alone(self.engine, outcome))
+            self.after_commit([outcome], settle_alone(self.engine, outcome))
 
-    def note_concluded(self, outcomes: Sequence[Outcome]) -> None:
+    def forget_settled(self, outcomes: Sequence[Outcome]) -> None:
         """Count and forget jobs whose settlement was made."""
         self.recorder.count(outcomes)
         ended, others_due = [], False
@@ -262,7 +262,7 @@ class Work:
             if settlement.state == states.FAILED:
                 self.pool.announce_burial(settlement)
 
-    def note_lost(self, outcome: Outcome) -> None:
+    def forget_lost(self, outcome: Outcome) -> None:
         """Forget a job that another worker holds now; its outcome is dropped."""
         self.in_flight.remove(outcome.job.key)
         self.log.lost(outcome.job)
@@ -286,16 +286,16 @@ def settle_alone(engine: Engine, outcome: Outcome) -> set[ClaimKey]:
     If that fails for a reason of its own, the outcome becomes a failed attempt described by our own text only. If even
     that is refused, by the row itself, its lease shall end. Errors that pass are raised.
     """
-    lost = _settled(engine, outcome, "the outcome of job %s could not be stored: %r")
+    lost = _try_to_settle(engine, outcome, "the outcome of job %s could not be stored: %r")
     if lost is None:
         job = outcome.job
         outcome.settlement = failed(job, history.FAILED, NOT_STORED, engine.now(), job.lease_us)
         outcome.result = None
-        lost = _settled(engine, outcome, "the database refuses each change to the row of job %s: %r")
+        lost = _try_to_settle(engine, outcome, "the database refuses each change to the row of job %s: %r")
     return {outcome.job.key} if lost is None else lost
 
 
-def _settled(engine: Engine, outcome: Outcome, refused: str) -> set[ClaimKey] | None:
+def _try_to_settle(engine: Engine, outcome: Outcome, refused: str) -> set[ClaimKey] | None:
     """Settle an outcome; return its key if the job is lost, and None, saying so, if it is refused."""
     try:
         with engine.transaction():

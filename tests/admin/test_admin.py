@@ -137,7 +137,7 @@ def client_with(client: Client) -> Callable[..., Client]:
 def rung(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the aliases of the databases whose workers were woken."""
     aliases: list[str] = []
-    for module in ("queue.lookup", "queue.dead_letters"):
+    for module in ("queue.batches", "queue.dead_letters"):
         monkeypatch.setattr(f"django_vtqueue.{module}.wake_workers", aliases.append)
     return aliases
 

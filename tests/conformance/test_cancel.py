@@ -17,7 +17,8 @@ from django_vtqueue.core.settlement import Settlement, released_unfinished, succ
 from django_vtqueue.engines import engine_for
 from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.queue import dead_letters
-from django_vtqueue.queue.settling import end_lease, settle
+from django_vtqueue.queue.ended_leases import end_lease
+from django_vtqueue.queue.settling import settle
 from django_vtqueue.tasks.compat import TaskResultStatus
 from tests.fake_clock import FakeClock, at
 from tests.project import tasks
@@ -256,14 +257,14 @@ def test_progress_is_written_for_the_holder_only(bench: Bench) -> None:
     """How far a job is stands in its row, as its holder says; who has lost it writes nothing."""
     [job_id] = bench.publish("x", lease=10)
     stale = bench.one(now=1)
-    bench.engine.note_progress([(stale, (0.4, "page 4 of 10"))])
+    bench.engine.write_progress([(stale, (0.4, "page 4 of 10"))])
     assert (job(bench, job_id).progress, job(bench, job_id).progress_text) == (0.4, "page 4 of 10")
     held = bench.one(now=20, worker="w2")
     assert (job(bench, job_id).progress, job(bench, job_id).progress_text) == (None, None)
-    bench.engine.note_progress([(stale, (0.9, "late")), (held, (0.1, "page 1"))])
+    bench.engine.write_progress([(stale, (0.9, "late")), (held, (0.1, "page 1"))])
     assert (job(bench, job_id).progress, job(bench, job_id).progress_text) == (0.1, "page 1")
     bench.ack(held, now=21)
-    bench.engine.note_progress([(held, (0.9, "late"))])
+    bench.engine.write_progress([(held, (0.9, "late"))])
     assert job(bench, job_id).progress == 0.1
 
 

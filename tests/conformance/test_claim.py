@@ -338,7 +338,7 @@ def test_a_retry_goes_by_its_new_time(bench: Bench) -> None:
 
 def test_a_claim_knows_that_leases_are_left_to_end(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends so many leases of tasks, and as many of payloads; where one of these is left, it has not taken all."""
-    monkeypatch.setattr("django_vtqueue.queue.claims.ENDED_AT_ONCE", 2)
+    monkeypatch.setattr("django_vtqueue.queue.claims.ENDED_BATCH", 2)
     bench.publish("a", task="shop.tasks.send", lease=5)
     bench.publish("b", "c", "d", lease=5)
     scopes = [Scope(("q",), raw=False), Scope(("q",), raw=True)]

@@ -16,7 +16,7 @@ from django_vtqueue.core.settlement import released, released_unfinished
 from django_vtqueue.engines import Engine
 from django_vtqueue.models import DeadLetter
 from django_vtqueue.queue import claims
-from django_vtqueue.queue.claims import OVERDUE_AT_ONCE, Claims, Taken, collect, start_attempt
+from django_vtqueue.queue.claims import OVERDUE_BATCH, Claims, Taken, collect, start_attempt
 from django_vtqueue.queue.dead_letters import requeue
 from django_vtqueue.queue.pauses import pause
 from tests.conftest import claimed
@@ -168,23 +168,23 @@ def test_a_claim_gets_as_many_as_without_them(bench: Bench, queues: tuple[str, .
 
 def test_a_claim_buries_a_few_at_a_time(bench: Bench) -> None:
     """However many have expired in front: other writers wait meanwhile. The claim says that there is more."""
-    publish(bench, *range(3 * OVERDUE_AT_ONCE), start_by=5)
+    publish(bench, *range(3 * OVERDUE_BATCH), start_by=5)
     publish(bench, "behind")
     for _ in range(2):
         took, found = taken(bench, 5, limit=3)
-        assert (len(took.buried), found, took.everything) == (OVERDUE_AT_ONCE, [], False)
+        assert (len(took.buried), found, took.everything) == (OVERDUE_BATCH, [], False)
     took, found = taken(bench, 5, limit=3)
-    assert (len(took.buried), found, took.everything) == (OVERDUE_AT_ONCE, ["behind"], True)
+    assert (len(took.buried), found, took.everything) == (OVERDUE_BATCH, ["behind"], True)
 
 
 def test_a_queue_goes_on_until_it_finds_one(queue: Queue, alias: str, time: FakeClock) -> None:
     """``claim`` returns the job behind very many that have expired; None only if nothing is due."""
-    queue.publish_many(range(3 * OVERDUE_AT_ONCE + 1), expires=5)
+    queue.publish_many(range(3 * OVERDUE_BATCH + 1), expires=5)
     behind = queue.publish("behind")
     time.advance(5)
     assert claimed(queue).id == behind
     assert queue.claim() is None
-    assert DeadLetter.objects.using(alias).count() == 3 * OVERDUE_AT_ONCE + 1
+    assert DeadLetter.objects.using(alias).count() == 3 * OVERDUE_BATCH + 1
 
 
 def test_more_others_than_asked_for(bench: Bench) -> None:

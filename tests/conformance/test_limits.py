@@ -94,7 +94,7 @@ class Limited:
         self.end(*(succeeded(job, "null", at(1), None) for job in jobs))
 
     def look(self) -> int:
-        return Unparking(self.limits).look_at_keys(self.engine)
+        return Unparking(self.limits).sweep_keys(self.engine)
 
     @property
     def parked(self) -> set[str]:
@@ -361,7 +361,7 @@ def test_a_task_that_cannot_be_loaded(limited: Limited, monkeypatch: pytest.Monk
 
 def test_many_blocked_jobs_are_parked_in_parts(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
     """A claim parks so many at the most, and says that there may be more; then what is behind them is found."""
-    monkeypatch.setattr(claims, "SET_ASIDE_AT_ONCE", 10)
+    monkeypatch.setattr(claims, "SET_ASIDE_BATCH", 10)
     limited.publish("app.one", *(str(n) for n in range(40)), key="k")
     limited.publish("app.plain", "x", due=1)
     found: list[str] = []

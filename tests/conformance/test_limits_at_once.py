@@ -44,7 +44,7 @@ def test_a_start_beside_a_look(bench: Bench, monkeypatch: pytest.MonkeyPatch) ->
         return transaction()
 
     monkeypatch.setattr(engine, "transaction", after_a_claim)
-    Unparking(limited.limits).look_at_rates(engine)
+    Unparking(limited.limits).sweep_rates(engine)
     assert len(started) == 1
     assert [len(limited.claim(seconds)) for seconds in (7.5, 10, 12.1, 13)] == [0, 0, 0, 0]
 
@@ -76,4 +76,4 @@ def test_what_another_backend_serves(bench: Bench) -> None:
     assert len(limited.claim(0, raw=True)) == 1
     other = Limited(bench)
     other.limits = replace(other.limits, options=replace(other.limits.options, queues=frozenset({"others"})))
-    assert Unparking(other.limits).look_at_keys(bench.engine) == 0
+    assert Unparking(other.limits).sweep_keys(bench.engine) == 0

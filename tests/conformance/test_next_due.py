@@ -71,14 +71,14 @@ def test_what_a_claim_at_once_has_not_looked_for_is_claimed_by_the_next_one(
     for worker, instant in (("w1", at(-PAST)), ("w2", now())):
         bench.publish(worker, now=-PAST)
         next_due.note_ring()
-        at_once.append(next_due.at_once)
+        at_once.append(next_due.without_look)
         with bench.engine.transaction():
-            taken = claims.claim(scopes, 10, worker, instant, only_due=next_due.at_once)
+            taken = claims.claim(scopes, 10, worker, instant, only_due=next_due.without_look)
         next_due.note_claim(taken.everything)
     assert at_once == [not bench.engine.looks_first, False]
     assert len(taken.rows) == 2
     next_due.note_ring()
-    assert next_due.at_once is not bench.engine.looks_first
+    assert next_due.without_look is not bench.engine.looks_first
 
 
 def test_a_drain_asks_before_it_ends(bench: Bench) -> None:

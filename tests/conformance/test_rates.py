@@ -8,6 +8,7 @@ from django_vtqueue import control
 from django_vtqueue.core.clock import to_instant
 from django_vtqueue.core.job import Scope
 from django_vtqueue.core.settlement import released
+from django_vtqueue.engines.limits import RateState
 from django_vtqueue.models import Rate
 from django_vtqueue.queue import limits, unparking
 from django_vtqueue.queue.clock_repair import ClockRepair
@@ -59,7 +60,7 @@ def test_the_longest_names(limited: Limited) -> None:
     publish(limited, "app.second", "a", "b", rate="ä" * 255)
     assert names(limited.claim()) == "a"
     assert moments(limited) == [1]
-    limited.engine.set_rates({of_queue("q" * 255): (at(1), 2)})
+    limited.engine.set_rates({of_queue("q" * 255): RateState(at(1), 2)})
     assert limited.engine.rates([of_queue("q" * 255)]) == {of_queue("q" * 255): pytest.approx((at(1), 2))}
 
 
@@ -113,7 +114,7 @@ def test_a_slow_rate_with_another_burst(limited: Limited, monkeypatch: pytest.Mo
     for second in range(20):
         started += len(limited.claim(second))
         monkeypatch.setattr(type(limited.engine), "now", lambda engine, second=second: at(second))
-        assert not looks or look.look_at_rates(limited.engine) == 0
+        assert not looks or look.sweep_rates(limited.engine) == 0
     assert started == 5
 
 
@@ -150,7 +151,7 @@ def test_two_rates_of_one_key(limited: Limited, monkeypatch: pytest.MonkeyPatch)
     assert moments(limited) == [1, 2, 3]
     assert [names(limited.claim(now)) for now in (1, 2, 3)] == ["b", "x", "y"]
     monkeypatch.setattr(type(limited.engine), "now", lambda engine: at(4))
-    Unparking(limited.limits).look_at_rates(limited.engine)
+    Unparking(limited.limits).sweep_rates(limited.engine)
     publish(limited, "app.other", "z", "w")
     assert [names(limited.claim(now)) for now in (4, 4.1)] == ["z", "w"]
 
@@ -216,17 +217,17 @@ def test_a_changed_rate(limited: Limited, rate: str | None, expected: str, monke
     assert moments(limited) == [3600, 7200, 10800]
     monkeypatch.setattr(type(limited.engine), "now", lambda engine: at(5))
     limited.tasks["app.second"] = {} if rate is None else {"rate": rate}
-    Unparking(limited.limits).look_at_rates(limited.engine)
+    Unparking(limited.limits).sweep_rates(limited.engine)
     found = [name for now in (5, 5.01, 5.02, 5.03, 5.05) for name in limited.claim(now)]
     assert names(found) == expected
-    Unparking(limited.limits).look_at_rates(limited.engine)
+    Unparking(limited.limits).sweep_rates(limited.engine)
     if expected:
         assert moments(limited) == []
 
 
 def test_many_moments_are_given_back(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
     """A few at a time: what claims meet meanwhile does not go to the end of the old line again."""
-    monkeypatch.setattr(unparking, "UNPARKED_AT_ONCE", 2)
+    monkeypatch.setattr(unparking, "UNPARKED_BATCH", 2)
     limited.tasks["app.second"] = {"rate": "1/h"}
     publish(limited, "app.second", *"abcdef")
     assert names(limited.claim()) == "a"
@@ -234,7 +235,7 @@ def test_many_moments_are_given_back(limited: Limited, monkeypatch: pytest.Monke
     look = Unparking(limited.limits)
     for now, back in [(5, 2), (6, 2), (7, 1), (8, 0)]:
         monkeypatch.setattr(type(limited.engine), "now", lambda engine, now=now: at(now))
-        assert look.look_at_rates(limited.engine) == back
+        assert look.sweep_rates(limited.engine) == back
         limited.claim(now)
     assert moments(limited)[-1] < 20
     assert limited.engine.rates(["key:r"])["key:r"][1] == 1_000_000
@@ -247,7 +248,7 @@ def test_a_clock_that_was_ahead(limited: Limited, monkeypatch: pytest.MonkeyPatc
     assert moments(limited) == [3601, 3602]
     monkeypatch.setattr(type(limited.engine), "now", lambda engine: at(5))
     assert limited.claim(5) == {}
-    assert Unparking(limited.limits).look_at_rates(limited.engine) == 2
+    assert Unparking(limited.limits).sweep_rates(limited.engine) == 2
     assert [name for now in (5, 6, 6.5, 7, 8) for name in limited.claim(now)] == ["b", "c"]
 
 
@@ -266,11 +267,11 @@ def test_a_worker_that_died_while_jobs_were_put_back(limited: Limited, monkeypat
     """Another one puts the rest back, also where the task cannot be imported."""
     publish(limited, "app.second", "a", "b", "c")
     assert names(limited.claim()) == "a"
-    limited.engine.set_rates({"key:r": (at(1), limits.BEING_PUT_BACK)})
+    limited.engine.set_rates({"key:r": RateState(at(1), limits.BEING_PUT_BACK)})
     limited.tasks.clear()
     limited.loading(tried=True)
     monkeypatch.setattr(type(limited.engine), "now", lambda engine: at(0))
-    assert Unparking(limited.limits).look_at_rates(limited.engine) == 2
+    assert Unparking(limited.limits).sweep_rates(limited.engine) == 2
     assert moments(limited) == []
 
 
@@ -280,7 +281,7 @@ def test_unused_rates_are_forgotten(limited: Limited, monkeypatch: pytest.Monkey
     publish(limited, "app.second", "c", rate="s")
     limited.claim()
     monkeypatch.setattr(type(limited.engine), "now", lambda engine: at(50))
-    Unparking(limited.limits).look_at_rates(limited.engine)
+    Unparking(limited.limits).sweep_rates(limited.engine)
     assert set(Rate.objects.using(limited.engine.alias).values_list("key", flat=True)) == {"key:r"}
 
 
@@ -299,7 +300,7 @@ def test_a_task_that_is_not_loaded(limited: Limited) -> None:
 def test_a_task_that_cannot_be_loaded(limited: Limited) -> None:
     """Its jobs come to their end: as the state of its rate says, if there is one, else at once."""
     limited.loading(tried=True)
-    limited.engine.set_rates({"key:t": (at(0), 60_000_000)})
+    limited.engine.set_rates({"key:t": RateState(at(0), 60_000_000)})
     publish(limited, "app.unknown", "a", "b", rate="t")
     publish(limited, "app.unknown", "c", "d")
     assert names(limited.claim()) == "a c d"
@@ -315,10 +316,10 @@ def test_the_look_loads_a_task(limited: Limited, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(type(limited.engine), "now", lambda engine: at(5))
     del limited.tasks["app.second"]
     loads = limited.loading()
-    assert Unparking(limited.limits).look_at_rates(limited.engine) == 0
+    assert Unparking(limited.limits).sweep_rates(limited.engine) == 0
     assert loads == ["app.second"]
     limited.tasks["app.second"] = {"rate": "1/s"}
-    assert Unparking(limited.limits).look_at_rates(limited.engine) == 1
+    assert Unparking(limited.limits).sweep_rates(limited.engine) == 1
 
 
 def test_two_rates_in_one_deploy(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -331,12 +332,12 @@ def test_two_rates_in_one_deploy(limited: Limited, monkeypatch: pytest.MonkeyPat
     moved: list[int] = []
     for _ in range(5):
         for each in (new, old):
-            moved.append(Unparking(each.limits).look_at_rates(each.engine))
+            moved.append(Unparking(each.limits).sweep_rates(each.engine))
             each.claim(1)
     assert moved == [3, 3, *[0] * 8]
     later = limits.time.monotonic() + limits.OTHER_RATE_STAYS
     monkeypatch.setattr(limits.time, "monotonic", lambda: later)
-    Unparking(new.limits).look_at_rates(new.engine)
+    Unparking(new.limits).sweep_rates(new.engine)
     new.claim(2)
     assert moments(new)[-1] < 200
 
@@ -379,7 +380,7 @@ def state_of(limited: Limited) -> tuple[float, float]:
 def look_at(limited: Limited, monkeypatch: pytest.MonkeyPatch, now: float) -> None:
     """Look at the rates, as a worker does once a second."""
     monkeypatch.setattr(type(limited.engine), "now", lambda engine: at(now))
-    Unparking(limited.limits).look_at_rates(limited.engine)
+    Unparking(limited.limits).sweep_rates(limited.engine)
 
 
 @pytest.mark.parametrize("burst", [1, 5])
@@ -414,7 +415,7 @@ def test_two_rates_of_a_queue_in_one_deploy(bench: Bench, monkeypatch: pytest.Mo
     for tenth in range(40):
         for each in (slow, fast):
             monkeypatch.setattr(type(each.engine), "now", lambda engine, tenth=tenth: at(tenth / 10))
-            Unparking(each.limits).look_at_rates(each.engine)
+            Unparking(each.limits).sweep_rates(each.engine)
             started += len(each.claim(tenth / 10))
     assert started <= 3 + 4
 

@@ -8,7 +8,7 @@ from django_vtqueue.core.job import Handle, Scope
 from django_vtqueue.core.settlement import released_unfinished
 from django_vtqueue.fields import StoredText
 from django_vtqueue.queue.claims import NO_GRACE, Claims, collect
-from django_vtqueue.queue.settling import end_leases
+from django_vtqueue.queue.ended_leases import end_leases
 from tests.fake_clock import at
 
 from .bench import Bench

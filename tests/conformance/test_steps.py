@@ -26,7 +26,7 @@ def held(bench: Bench) -> HeldJob:
 
 
 def note(bench: Bench, job: HeldJob, event: int | None = None) -> Any:
-    return bench.engine.note_steps(job, DONE, at(1), event)
+    return bench.engine.write_steps(job, DONE, at(1), event)
 
 
 def send(bench: Bench, job_id: str, name: str = "paid", value: Any = 1) -> Any:

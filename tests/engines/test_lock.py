@@ -19,12 +19,12 @@ from django.db import DatabaseError, OperationalError, ProgrammingError, connect
 
 from django_vtqueue import LeaseLost, Queue
 from django_vtqueue.core.job import NewJobs
-from django_vtqueue.core.timeouts import raise_in
 from django_vtqueue.engines import Trouble, new_engine
 from django_vtqueue.exceptions import TaskTimeout
 from django_vtqueue.fields import StoredText
 from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.queue.dead_letters import requeue
+from django_vtqueue.runtime.timeouts import raise_in
 
 from ..conftest import claimed, reached
 from ..waiting import PATIENCE, PROMPT

@@ -18,7 +18,8 @@ from django_vtqueue.core.settlement import abandoned, failed, released, released
 from django_vtqueue.exceptions import DuplicateJob, WorkerDied
 from django_vtqueue.queue import dead_letters
 from django_vtqueue.queue.clock_repair import ClockRepair
-from django_vtqueue.queue.settling import bury_overdue, settle
+from django_vtqueue.queue.ended_leases import bury_overdue
+from django_vtqueue.queue.settling import settle
 from django_vtqueue.queue.unique import insert_with_keys
 
 from .agreement import BUDGETS, LEASES, NAMES, TABLES, Agreement, hexadecimal

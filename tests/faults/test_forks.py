@@ -13,9 +13,9 @@ from asgiref.sync import async_to_sync
 from django.db import connections
 
 from django_vtqueue.core.ids import process_worker_id
-from django_vtqueue.core.timeouts import timekeeper
 from django_vtqueue.exceptions import TaskTimeout
 from django_vtqueue.queue.doorbell import Doorbell
+from django_vtqueue.runtime.timeouts import timekeeper
 from tests.conftest import ALIAS
 from tests.project.tasks import add
 

@@ -12,7 +12,7 @@ from django_vtqueue.engines import new_engine
 from django_vtqueue.engines.sqlite.wal import SLOW
 from django_vtqueue.worker.log import WorkerLog
 from django_vtqueue.worker.loop import Worker
-from django_vtqueue.worker.maintenance import PERIOD, PRUNED_AT_ONCE, Maintenance
+from django_vtqueue.worker.maintenance import PERIOD, PRUNED_BATCH, Maintenance
 from django_vtqueue.worker.options import WorkerOptions
 from tests.project import tasks
 
@@ -35,7 +35,7 @@ def maintenance_of(database: Database) -> Maintenance:
 @pytest.mark.sqlite("no statement waits for its lock")
 def test_what_a_lock_prevents_is_done_in_the_next_turn(database: Database) -> None:
     """A lock that keeps a worker from pruning delays it by no second; and it goes on as long as there is more."""
-    database.enqueue_many(tasks.add, [(1, 2)] * (PRUNED_AT_ONCE + 1))
+    database.enqueue_many(tasks.add, [(1, 2)] * (PRUNED_BATCH + 1))
     database.write(EXPIRED)
     maintenance = maintenance_of(database)
     with maintenance.engine.without_lock_waits():
@@ -53,16 +53,16 @@ def test_what_a_lock_prevents_is_done_in_the_next_turn(database: Database) -> No
 def test_as_many_rows_are_deleted_as_jobs_are_run(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """However long it takes to delete, and however little time there is for it: the table does not grow for ever."""
     monkeypatch.setattr("django_vtqueue.worker.maintenance.PRUNING_SHARE", 1e-9)
-    database.enqueue_many(tasks.add, [(1, 2)] * (2 * PRUNED_AT_ONCE + 1))
+    database.enqueue_many(tasks.add, [(1, 2)] * (2 * PRUNED_BATCH + 1))
     database.write(EXPIRED)
     maintenance = maintenance_of(database)
     left = []
     with maintenance.engine.without_lock_waits():
-        for started in (0, PRUNED_AT_ONCE - 1, 1):
+        for started in (0, PRUNED_BATCH - 1, 1):
             maintenance.work.jobs_started += started
             maintenance.do_what_is_due(contended=False)
             left.append(len(database.rows("SELECT 1 FROM vtqueue_job")))
-    assert left == [PRUNED_AT_ONCE + 1, PRUNED_AT_ONCE + 1, 1]
+    assert left == [PRUNED_BATCH + 1, PRUNED_BATCH + 1, 1]
 
 
 def test_what_cannot_be_pruned_is_told_once(database: Database, caplog: pytest.LogCaptureFixture) -> None:

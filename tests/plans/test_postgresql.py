@@ -18,7 +18,7 @@ from pytest_django import DjangoDbBlocker
 from django_vtqueue.inspection import overview
 from django_vtqueue.inspection.holdings import holdings
 from django_vtqueue.inspection.lists import ListQuery, count_jobs, list_jobs
-from django_vtqueue.models import OF_ANY_QUEUE, Job, waiting_jobs
+from django_vtqueue.models import ANY_NAME, Job, waiting_jobs
 
 from ..conftest import reached
 from ..fake_clock import at
@@ -125,7 +125,7 @@ def test_leases_among_many_unique_keys(table: Table) -> None:
 def test_pages_of_the_admin(table: Table) -> None:
     """The priorities of what waits, of all queues or of each, and what workers have begun, are found by indexes."""
     jobs = Job.objects.using(table.alias)
-    every, each = jobs.filter(waiting_jobs()), jobs.filter(waiting_jobs(OF_ANY_QUEUE))
+    every, each = jobs.filter(waiting_jobs()), jobs.filter(waiting_jobs(ANY_NAME))
     levels = overview.levels(every), overview.levels(each, "queue_name")
     for first, _ in levels:
         list(first.all())  # marks what is dead in the indexes, as Table.explain does

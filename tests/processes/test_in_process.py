@@ -117,8 +117,8 @@ def test_settling_and_claiming_in_transactions_of_their_own(
 def test_a_turn_claims_no_more_than_others_can_wait_for(
     database: Database, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However fast jobs end: those of one turn, which began at one moment, are AT_ONCE, and one for each thread."""
-    monkeypatch.setattr(turn, "AT_ONCE", 20)
+    """However fast jobs end: those of one turn, which began at one moment, are BATCH, and one for each thread."""
+    monkeypatch.setattr(turn, "BATCH", 20)
     job_ids = database.enqueue_many(tasks.add, [(number, 1) for number in range(1000)])
     work(threads=2)
     begun = Counter(database.job(job_id)["started_at"] for job_id in job_ids)

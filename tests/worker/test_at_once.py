@@ -14,7 +14,7 @@ from django_vtqueue.worker.loop import Worker
 from django_vtqueue.worker.options import WorkerOptions
 from tests.project import tasks
 
-from ..core.test_timeouts import PATIENCE, held_job
+from ..runtime.test_timeouts import PATIENCE, held_job
 
 TIMES = 1000
 

@@ -9,10 +9,10 @@ import pytest
 
 from django_vtqueue.core import history
 from django_vtqueue.core.failures import Failure
-from django_vtqueue.core.forks import dump_threads_at
 from django_vtqueue.core.job import HeldJob
 from django_vtqueue.core.settlement import failed
 from django_vtqueue.management.output import is_terminal
+from django_vtqueue.runtime.forks import dump_threads_at
 from django_vtqueue.worker.log import job_name, log_lines, words
 
 

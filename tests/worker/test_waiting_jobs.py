@@ -10,11 +10,11 @@ from random import randrange
 import pytest
 
 from django_vtqueue.core.job import HeldJob
-from django_vtqueue.worker import thread_pool as module
-from django_vtqueue.worker.thread_pool import MANY, WaitingJobs
+from django_vtqueue.worker import waiting_jobs as module
+from django_vtqueue.worker.waiting_jobs import MANY, WaitingJobs
 
-from ..core.test_timeouts import PATIENCE, held_job
 from ..project.tasks import add
+from ..runtime.test_timeouts import PATIENCE, held_job
 from ..waiting import wait_until
 
 JOBS = [held_job(add, number, number) for number in range(20 * MANY)]

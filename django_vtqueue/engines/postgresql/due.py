@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from ...core import grace
 from ...core.clock import LAST_INSTANT, SECOND
 from ...core.copies import DEFAULT_COPIES, ROUNDS
-from ...core.job import Due, Ended, Scope
+from ...core.job import Due, HiddenRow, Scope
 from ...core.names import is_reserved
 from .connection import PostgreSQLConnection
 from .limits import OF_CONCURRENCY, OF_RATE, lock_of
@@ -36,29 +36,29 @@ Served = tuple[tuple[str, ...] | None, bool]  # queues, and whether of raw paylo
 
 
 @lru_cache
-def given(scope: Scope) -> Mapping[str, Any]:
+def scope_values(scope: Scope) -> Mapping[str, Any]:
     """Return what statements are given of a scope: each of its names once. Each claim asks for the same again."""
     names = None if scope.queues is None else sorted(set(scope.queues))
     return {"raw": scope.raw, "names": names, "worker": scope.worker}
 
 
-def found(rows: str) -> str:
+def distinct_names(rows: str) -> str:
     """Return the distinct queue names of these rows, each found by one seek in an index that begins with the name."""
     name = f"SELECT job.queue_name FROM vtqueue_job AS job WHERE {rows}"
     return f"""(
-    WITH RECURSIVE found(value) AS (
+    WITH RECURSIVE name(value) AS (
         (SELECT ({name} ORDER BY job.queue_name LIMIT 1))
         UNION ALL
-        SELECT ({name} AND job.queue_name > found.value ORDER BY job.queue_name LIMIT 1)
-        FROM found WHERE found.value IS NOT NULL
+        SELECT ({name} AND job.queue_name > name.value ORDER BY job.queue_name LIMIT 1)
+        FROM name WHERE name.value IS NOT NULL
     )
-    SELECT value FROM found WHERE value IS NOT NULL
+    SELECT value FROM name WHERE value IS NOT NULL
 )"""
 
 
 # A comparison with the name is what the index of names wants; no claim from all queues may use that one.
-NAMES_WAITING = found("job.queue_name >= '' AND job.finished_at IS NULL AND job.lease_until IS NULL")
-NAMES_HIDDEN = found("job.lease_until IS NOT NULL")
+NAMES_WAITING = distinct_names("job.queue_name >= '' AND job.finished_at IS NULL AND job.lease_until IS NULL")
+NAMES_HIDDEN = distinct_names("job.lease_until IS NOT NULL")
 QUEUE_NAMES = f"""
 SELECT value FROM {NAMES_WAITING} AS waiting UNION SELECT value FROM {NAMES_HIDDEN} AS hiding"""
 
@@ -102,7 +102,7 @@ REACHED = "level.due_at <= %(now)s"
 OF_LEVEL = "job.priority = level.priority AND (job.due_at, job.id) >= (level.due_at, level.id)"
 
 
-def due(rows: str, levels: Levels) -> str:
+def due_statement(rows: str, levels: Levels) -> str:
     """Return the statement that finds which of these rows are due; an index has them in claim order."""
     return f"""{levels(rows)}
 SELECT due.* FROM level CROSS JOIN LATERAL (
@@ -191,7 +191,13 @@ def walks(levels: Levels) -> Walks:
     """Return the statements that begin at the first rows, or at places."""
     of_one = f"job.queue_name = %(name)s AND {WAITING}"
     of_names = f"SELECT min(({earliest(OF_NAME, levels)})) FROM unnest(%(names)s::text[]) AS name(value)"
-    return Walks(due(OF_ALL, levels), due(of_one, levels), due_named(levels), earliest(OF_ALL, levels), of_names)
+    return Walks(
+        due_statement(OF_ALL, levels),
+        due_statement(of_one, levels),
+        due_named(levels),
+        earliest(OF_ALL, levels),
+        of_names,
+    )
 
 
 SEARCH_FROM_FIRST, SEARCH_FROM_PLACES = walks(first_rows), walks(places)
@@ -249,7 +255,7 @@ ENTRIES_READ = """
 SELECT coalesce(sum(pg_stat_get_xact_tuples_returned(to_regclass(name))), 0) FROM unnest(%(names)s::text[]) AS name"""
 
 
-class PostgreSQLClaiming(PostgreSQLConnection):
+class PostgreSQLDue(PostgreSQLConnection):
     """The part of an Engine that finds what may be claimed: what is due, whose lease has ended, and when."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -288,14 +294,14 @@ class PostgreSQLClaiming(PostgreSQLConnection):
         due_walk, hidden = walks = self._walks(scope)
         instants = [] if scope.jobs_left == 0 else [self._earliest(scope, due_walk)]
         if not hidden.rests():
-            values = {**given(scope), "grace": grace.GRACE}
+            values = {**scope_values(scope), "grace": grace.GRACE}
             instants.append(hidden.made(lambda: self._value(FIRST_LEASE_END, values)))
         now = self.now()
         instants += [now + round(seconds * SECOND) for walk in walks if (seconds := walk.rests())]
         return min((instant for instant in instants if instant is not None), default=None)
 
     def _earliest(self, scope: Scope, walk: DueWalk) -> int | None:
-        values = given(scope)
+        values = scope_values(scope)
         if walk.rests():
             due_at = self._value(SEARCH_FROM_PLACES.earliest_of(scope), {**values, **walk.given()})
         else:
@@ -304,16 +310,16 @@ class PostgreSQLClaiming(PostgreSQLConnection):
 
     def ended(
         self, scope: Scope, limit: int, now: int, grace_period: grace.GracePeriod, *, overflow: bool = False
-    ) -> list[Ended]:
+    ) -> list[HiddenRow]:
         _, walk = self._walks(scope)
         if walk.rests():
             return []
-        values = {**given(scope), **grace_period._asdict(), "rest": grace.REST, "now": now, "limit": limit}
+        values = {**scope_values(scope), **grace_period._asdict(), "rest": grace.REST, "now": now, "limit": limit}
         values["overflow"] = overflow
-        return [Ended(*row) for row in walk.made(lambda: self._found(ENDED_LEASES, values))]
+        return [HiddenRow(*row) for row in walk.made(lambda: self._found(ENDED_LEASES, values))]
 
     def due(self, scope: Scope, limit: int, now: int, *, named: bool = False) -> list[Due]:
-        values = {**given(scope), "now": now, "limit": limit, "wider": WIDER * limit + BESIDE}
+        values = {**scope_values(scope), "now": now, "limit": limit, "wider": WIDER * limit + BESIDE}
         if scope.queues and len(scope.queues) == 1:
             values["name"] = scope.queues[0]
         walk, _ = self._walks(scope)

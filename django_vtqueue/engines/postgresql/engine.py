@@ -19,7 +19,7 @@ from ..portable import parts
 from ..trouble import Trouble
 from . import clock_repair
 from . import statements as sql
-from .due import PostgreSQLClaiming
+from .due import PostgreSQLDue
 from .limits import OF_QUEUE, PostgreSQLLimits
 from .listening import PostgreSQLListening
 from .overflow import PostgreSQLOverflow
@@ -42,7 +42,7 @@ def _common(new: NewJobs) -> dict[str, Any]:
 
 
 class PostgreSQLEngine(
-    PostgreSQLClaiming,
+    PostgreSQLDue,
     PostgreSQLSettling,
     PostgreSQLOverflow,
     PostgreSQLLimits,
@@ -161,7 +161,7 @@ class PostgreSQLEngine(
         rows = self._rows(sql.STOP_REQUESTS, HELD.given(jobs))
         return {(job_id, claims): by for job_id, claims, by in rows}
 
-    def note_progress(self, said: Sequence[tuple[HeldJob, Progress]]) -> None:
+    def write_progress(self, said: Sequence[tuple[HeldJob, Progress]]) -> None:
         rows = [{**guard(job), "progress": part, "progress_text": text} for job, (part, text) in said]
         ids = [job.id for job, _ in said]
         self._run(sql.NOTE_PROGRESS, {"mine": json.dumps(rows, ensure_ascii=False), "ids": ids})

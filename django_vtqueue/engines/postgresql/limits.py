@@ -11,7 +11,7 @@ from typing import Any
 
 from ...core.clock import LAST_INSTANT
 from ...core.job import Handle
-from ..limits import IS_BOOKED, IS_PARKED, Known, Parked, RateState
+from ..limits import IS_BOOKED, IS_PARKED, Booked, Known, Parked, RateState
 from .connection import UNCOMPILED, PostgreSQLConnection
 from .statements import hexed, hidden
 
@@ -164,8 +164,8 @@ class PostgreSQLLimits(PostgreSQLConnection):
             dict(held),
             dict(running),
             dict(firsts),
-            {key: (next_at, interval) for key, next_at, interval in states},
-            {key: (due_at, task_path) for key, due_at, task_path in moments},
+            {key: RateState(*state) for key, *state in states},
+            {key: Booked(*moment) for key, *moment in moments},
         )
 
     def lock_queues(self, queues: Collection[str], rates: Collection[str]) -> None:
@@ -194,12 +194,11 @@ class PostgreSQLLimits(PostgreSQLConnection):
         return [Parked(*row) for row in self._rows(PARKED, {"after": after, "limit": limit})]
 
     def all_rates(self, after: str, limit: int) -> list[tuple[str, RateState]]:
-        rows = self._rows(ALL_RATES, {"after": after, "limit": limit})
-        return [(key, (next_at, interval)) for key, next_at, interval in rows]
+        return [(key, RateState(*state)) for key, *state in self._rows(ALL_RATES, {"after": after, "limit": limit})]
 
     def set_rates(self, states: Mapping[str, RateState]) -> None:
         keys = sorted(states)
-        columns = {"next": [states[key][0] for key in keys], "intervals": [states[key][1] for key in keys]}
+        columns = {"next": [states[key].next_at for key in keys], "intervals": [states[key].interval for key in keys]}
         self._run(SET_RATES, {"keys": keys, **columns})
 
     def forget_rates(self, keys: Iterable[str]) -> None:

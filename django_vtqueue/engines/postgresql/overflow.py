@@ -51,11 +51,11 @@ class PostgreSQLOverflow(PostgreSQLConnection):
     """The part of an Engine that is for copies; and what a worker holds, copies among it."""
 
     def reappeared(self, scope: Scope, limit: int, now: int, grace_period: GracePeriod) -> list[Due]:
-        values = {**due.given(scope), **grace_period._asdict(), "rest": REST, "now": now, "limit": limit}
+        values = {**due.scope_values(scope), **grace_period._asdict(), "rest": REST, "now": now, "limit": limit}
         rows = self._rows(due.locking(due.REAPPEARED, self._in_transaction), values)
         return [Due(*row)._replace(again=1) for row in rows]
 
-    def note_copies(self, handles: Sequence[Handle], now: int, runtimes: Mapping[str, tuple[int, int]]) -> None:
+    def write_copies(self, handles: Sequence[Handle], now: int, runtimes: Mapping[str, tuple[int, int]]) -> None:
         self._run(SHARE, {"ids": list(handles), "now": now, "runtimes": json.dumps(runtimes)})
 
     def copies(self, jobs: Sequence[HeldJob]) -> dict[ClaimKey, tuple[str, str | None]]:

@@ -125,7 +125,7 @@ class PostgreSQLSteps(PostgreSQLConnection, DurableSteps):
         rows = self._rows(STEPS, guard(job))
         return (rows[0][0],) if rows else None
 
-    def note_steps(self, job: HeldJob, done: str, now: int, event: int | None = None) -> Noted | None:
+    def write_steps(self, job: HeldJob, done: str, now: int, event: int | None = None) -> Noted | None:
         place = 0 if event is None else event + 1
         rows = self._rows(NOTE_STEPS, {**guard(job), "done": done, "event": place, "now": now})
         return Noted(*rows[0]) if rows else None

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from ...core.timeouts import timekeeper
+from ...runtime.timeouts import timekeeper
 from ..deadline import Deadline
 
 # A host that dies says nothing: for two hours the server believes in its sessions, and what they have locked is passed

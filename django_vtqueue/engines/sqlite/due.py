@@ -13,34 +13,34 @@ from typing import Any
 
 from ...core import grace
 from ...core.copies import DEFAULT_COPIES, ROUNDS
-from ...core.job import Due, Ended, Scope
+from ...core.job import Due, HiddenRow, Scope
 from ...core.names import RESERVED_PREFIXES
 from .connection import SQLiteConnection
 
 
 @lru_cache
-def given(scope: Scope) -> Mapping[str, Any]:
+def scope_values(scope: Scope) -> Mapping[str, Any]:
     """Return what statements are given of a scope: each of its names once. Each claim asks for the same again."""
     names = None if scope.queues is None else json.dumps(sorted(set(scope.queues)))
     return {"raw": int(scope.raw), "names": names, "worker": scope.worker}
 
 
-def found(index: str, rows: str) -> str:
+def distinct_names(index: str, rows: str) -> str:
     """Return the distinct queue names of these rows, each found by one seek in an index that begins with the name."""
     name = f"SELECT job.queue_name FROM vtqueue_job AS job INDEXED BY {index} WHERE {rows}"
     return f"""(
-    WITH RECURSIVE found(value) AS (
+    WITH RECURSIVE name(value) AS (
         SELECT ({name} AND job.queue_name >= '' ORDER BY job.queue_name LIMIT 1)
         UNION ALL
-        SELECT ({name} AND job.queue_name > found.value ORDER BY job.queue_name LIMIT 1)
-        FROM found WHERE found.value IS NOT NULL
+        SELECT ({name} AND job.queue_name > name.value ORDER BY job.queue_name LIMIT 1)
+        FROM name WHERE name.value IS NOT NULL
     )
-    SELECT value FROM found WHERE value IS NOT NULL
+    SELECT value FROM name WHERE value IS NOT NULL
 )"""
 
 
-NAMES_WAITING = found("vtqueue_job_queue", "job.finished_at IS NULL AND job.lease_until IS NULL")
-NAMES_HIDDEN = found("vtqueue_job_hidden", "job.lease_until IS NOT NULL")
+NAMES_WAITING = distinct_names("vtqueue_job_queue", "job.finished_at IS NULL AND job.lease_until IS NULL")
+NAMES_HIDDEN = distinct_names("vtqueue_job_hidden", "job.lease_until IS NOT NULL")
 NOT_RESERVED = " AND ".join(f"value NOT GLOB '{name}*'" for name in RESERVED_PREFIXES)
 QUEUE_NAMES = f"""
 SELECT value FROM (SELECT value FROM {NAMES_WAITING} WHERE {NOT_RESERVED} LIMIT :limit)
@@ -77,14 +77,14 @@ MAY_BE_LIMITED = "(job.concurrency_key IS NOT NULL OR job.rate_key IS NOT NULL)"
 FRESH = "job.claims = 0 AND job.max_attempts <> 1 AND job.start_by IS NULL AND job.unique_until <> 'start'"
 DUE_VALUES = f"""job.rowid, job.priority, job.due_at, job.claims, {FRESH} AS fresh, job.task_path, job.start_by,
     job.queue_name, job.concurrency_key, job.rate_key, job.moved_from,
-    job.ordered, {MAY_BE_LIMITED} OR :named AS whole"""
+    job.ordered, {MAY_BE_LIMITED} OR :named AS with_keys"""
 SHORT_ROW = "due.rowid, due.priority, due.due_at, due.claims, due.fresh, due.task_path, due.start_by"
-DUE_ROW = f"""CASE WHEN due.whole
+DUE_ROW = f"""CASE WHEN due.with_keys
     THEN json_array({SHORT_ROW}, due.queue_name, due.concurrency_key, due.rate_key, due.moved_from, due.ordered)
     ELSE json_array({SHORT_ROW}) END"""
 
 
-def due(index: str, rows: str) -> str:
+def due_statement(index: str, rows: str) -> str:
     """Return the statement that finds which of these rows are due; the index has them in claim order."""
     return f"""{levels(index, rows)}
 SELECT json_group_array({DUE_ROW}) FROM (
@@ -95,8 +95,8 @@ SELECT json_group_array({DUE_ROW}) FROM (
 ) AS due"""
 
 
-DUE_ALL = due("vtqueue_job_due", WAITING)
-DUE_OF_ONE = due("vtqueue_job_queue", f"job.queue_name = :name AND {WAITING}")
+DUE_ALL = due_statement("vtqueue_job_due", WAITING)
+DUE_OF_ONE = due_statement("vtqueue_job_queue", f"job.queue_name = :name AND {WAITING}")
 
 # A merge: ``best`` is a priority queue in claim order (the meaning of ORDER BY in a recursive CTE), with the first due
 # row of each name at its start. Each row that leaves it belongs to the result, and the next row of its name takes its
@@ -201,7 +201,7 @@ SELECT min((
 )) FROM {NAMES_HIDDEN} AS name WHERE {IN_SCOPE}"""
 
 
-class SQLiteClaiming(SQLiteConnection):
+class SQLiteDue(SQLiteConnection):
     """The part of an Engine that finds what may be claimed: what is due, whose lease has ended, and when."""
 
     def queue_names(self, limit: int | None = None) -> list[str]:
@@ -209,7 +209,7 @@ class SQLiteClaiming(SQLiteConnection):
         return sorted({name for (name,) in rows})[:limit]
 
     def first_due(self, scope: Scope) -> int | None:
-        values = given(scope)
+        values = scope_values(scope)
         due_at = None
         if scope.jobs_left != 0:
             due_at = self._value(EARLIEST_ALL if scope.queues is None else EARLIEST_NAMED, values)
@@ -220,12 +220,12 @@ class SQLiteClaiming(SQLiteConnection):
 
     def ended(
         self, scope: Scope, limit: int, now: int, grace_period: grace.GracePeriod, *, overflow: bool = False
-    ) -> list[Ended]:
-        values = {**given(scope), **grace_period._asdict(), "rest": grace.REST, "now": now, "limit": limit}
-        return [Ended(*row) for row in self._list(ENDED_LEASES, {**values, "overflow": int(overflow)})]
+    ) -> list[HiddenRow]:
+        values = {**scope_values(scope), **grace_period._asdict(), "rest": grace.REST, "now": now, "limit": limit}
+        return [HiddenRow(*row) for row in self._list(ENDED_LEASES, {**values, "overflow": int(overflow)})]
 
     def due(self, scope: Scope, limit: int, now: int, *, named: bool = False) -> list[Due]:
-        values = {**given(scope), "now": now, "limit": limit, "named": int(named)}
+        values = {**scope_values(scope), "now": now, "limit": limit, "named": int(named)}
         if scope.queues is None:
             found = self._list(DUE_ALL, values)
         elif len(scope.queues) == 1:

@@ -23,7 +23,7 @@ from . import clock_repair
 from . import statements as sql
 from .connection import all_rows
 from .cursor import reads
-from .due import SQLiteClaiming
+from .due import SQLiteDue
 from .file import outdated
 from .limits import SQLiteLimits
 from .lock import always, replace_begin
@@ -63,7 +63,7 @@ def _options(new: NewJobs) -> dict[str, Any]:
     return options
 
 
-class SQLiteEngine(SQLiteClaiming, SQLiteSettling, SQLiteOverflow, SQLiteLimits, SQLiteSteps, Engine):
+class SQLiteEngine(SQLiteDue, SQLiteSettling, SQLiteOverflow, SQLiteLimits, SQLiteSteps, Engine):
     """See Engine."""
 
     kept_open = True  # to open it anew takes 0.3 ms
@@ -170,7 +170,7 @@ class SQLiteEngine(SQLiteClaiming, SQLiteSettling, SQLiteOverflow, SQLiteLimits,
         [(found,)] = self._rows(sql.STOP_REQUESTS, {"held": json.dumps([guard(job) for job in jobs])})
         return {(job_id, claims): by for job_id, claims, by in json.loads(found)}
 
-    def note_progress(self, said: Sequence[tuple[HeldJob, Progress]]) -> None:
+    def write_progress(self, said: Sequence[tuple[HeldJob, Progress]]) -> None:
         self._run(sql.NOTE_PROGRESS, {"said": json.dumps([(*guard(job), *progress) for job, progress in said])})
 
     def find(self, job_id: str) -> StoredJob | None:

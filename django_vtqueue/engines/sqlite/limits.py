@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ...core.clock import LAST_INSTANT
 from ...core.job import Handle
-from ..limits import IS_BOOKED, IS_PARKED, Known, Parked, RateState
+from ..limits import IS_BOOKED, IS_PARKED, Booked, Known, Parked, RateState
 from .connection import SQLiteConnection
 
 HELD_OF_QUEUES = """
@@ -151,7 +151,14 @@ class SQLiteLimits(SQLiteConnection):
         booked: Collection[str] = (),
     ) -> Known:
         asked = json.dumps([[*queues], [*keys], [*first], [*rates], [*booked]])
-        return Known(*self._list(LOOK_UP if first else WITHOUT_ORDER, {"asked": asked}))
+        held, running, firsts, states, moments = self._list(LOOK_UP if first else WITHOUT_ORDER, {"asked": asked})
+        return Known(
+            held,
+            running,
+            firsts,
+            {key: RateState(*state) for key, state in states.items()},
+            {key: Booked(*moment) for key, moment in moments.items()},
+        )
 
     def park(self, handles: Sequence[Handle]) -> None:
         self._run(PARK, {"rowids": json.dumps(handles)})
@@ -173,7 +180,7 @@ class SQLiteLimits(SQLiteConnection):
         return [Parked(*row) for row in self._list(PARKED, {"after": after, "limit": limit})]
 
     def all_rates(self, after: str, limit: int) -> list[tuple[str, RateState]]:
-        return [(key, (*state,)) for key, *state in self._list(ALL_RATES, {"after": after, "limit": limit})]
+        return [(key, RateState(*state)) for key, *state in self._list(ALL_RATES, {"after": after, "limit": limit})]
 
     def set_rates(self, states: Mapping[str, RateState]) -> None:
         rates: dict[int, dict[str, int]] = {}

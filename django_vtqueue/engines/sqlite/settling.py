@@ -105,6 +105,7 @@ WHERE NOT EXISTS (
           ELSE json_valid(steps) AND json_extract(steps, '$.waiting') = json({WAITS.text}) END
 )"""
 
+# A release leaves no trace in the row, so this looks before it.
 NOT_RELEASABLE = f"""
 SELECT json_group_array(json_array(json_extract(mine.value, '$[0]'), json_extract(mine.value, '$[1]')))
 FROM json_each(:held) AS mine
@@ -112,8 +113,7 @@ WHERE NOT EXISTS (SELECT 1 FROM vtqueue_job WHERE {GUARD} AND cancelled_at IS NU
 
 # Run if ACK or MAKE_READY has changed fewer rows than it was given. A row that is exactly as the settlement leaves it
 # was settled by it: now, or before, by a commit whose answer was lost. The claim number alone does not prove that: a
-# row that another settlement has changed, or that was requeued, has the same number. A release leaves no trace in the
-# row, so NOT_RELEASABLE looks before it.
+# row that another settlement has changed, or that was requeued, has the same number.
 NOT_SETTLED = f"""
 SELECT json_group_array(json_array({SETTLED.id}, {SETTLED.claims}))
 FROM json_each(:settlements) AS mine

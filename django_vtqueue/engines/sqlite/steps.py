@@ -1,7 +1,8 @@
 """Durable tasks on SQLite: the steps are a JSON object in the row; see core/steps.py.
 
-A wait is settled by WAIT, not by MAKE_READY: one UPDATE sees whether the event or the end of the last child has come
-meanwhile, and the sender's one UPDATE sees whether the job waits. Whichever comes second finds the other.
+A wait is settled by WAIT (settling.py), not by MAKE_READY: one UPDATE sees whether the event or the end of the last
+child has come meanwhile, and the sender's one UPDATE sees whether the job waits. Whichever comes second finds the
+other.
 """
 
 import json
@@ -90,7 +91,7 @@ class SQLiteSteps(SQLiteConnection, DurableSteps):
         rows = self._rows(STEPS, dict(zip(("id", "claims", "worker_id"), guard(job), strict=True)))
         return (rows[0][0],) if rows else None
 
-    def note_steps(self, job: HeldJob, done: str, now: int, event: int | None = None) -> Noted | None:
+    def write_steps(self, job: HeldJob, done: str, now: int, event: int | None = None) -> Noted | None:
         path = "$.none" if event is None else f"$.events[{event}]"
         held = dict(zip(("id", "claims", "worker_id"), guard(job), strict=True))
         values = {**held, "done": done, "event": path, "now": now}

@@ -8,7 +8,7 @@ from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ...core.backoff import long_hold_pause
-from ...core.timeouts import timekeeper
+from ...runtime.timeouts import timekeeper
 from ..deadline import Deadline
 from .lock import begun_fairly
 

@@ -14,11 +14,11 @@ from django.db import DatabaseError, OperationalError, connections
 
 from ...core import clock
 from ...core.failures import printable
-from ...core.forks import handling_signals
 from ...engines import engine_for
 from ...patterns.guarded_command import Guarded, reap_orphans
 from ...patterns.holder import Holder
 from ...patterns.lease import leader
+from ...runtime.forks import handling_signals
 from ...worker.log import log_lines
 from ..preconditions import refuse_file
 

@@ -19,7 +19,6 @@ from django.db.models import Q
 from ...backend import VTQueueBackend
 from ...core.clock import LAST_INSTANT, microseconds, to_instant
 from ...core.failures import one_line, printable
-from ...core.forks import dump_threads_at
 from ...core.humanize import duration
 from ...core.ids import shown_worker
 from ...core.job import Scope
@@ -28,6 +27,7 @@ from ...engines import Engine, Trouble, engine_for
 from ...models import PARKED, Job
 from ...queue.pauses import paused
 from ...queue.schema import mismatch
+from ...runtime.forks import dump_threads_at
 from ...tasks.task import import_task_modules
 from ...worker.inline import run_due
 from ...worker.log import WorkerLog, log_lines, without_unread_records

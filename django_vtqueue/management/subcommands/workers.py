@@ -9,9 +9,9 @@ from django.core.management.base import CommandError
 from ...backend import VTQueueBackend
 from ...control import ask
 from ...core.ids import shown_worker
-from ...queue.workers import QUIET, STOP, WORK, undead
+from ...queue.workers import GO_ON, QUIET, STOP, undead
 
-WORDS = {QUIET: "be quiet", STOP: "stop", WORK: "work"}
+WORDS = {QUIET: "be quiet", STOP: "stop", GO_ON: "work"}
 
 
 def stop_arguments(parser: ArgumentParser) -> None:
@@ -30,7 +30,7 @@ def quiet_arguments(parser: ArgumentParser) -> None:
 
 def quiet(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     """Ask workers to be quiet, or to work again; they obey within a second."""
-    return asked(options["workers"], WORK if options["end"] else QUIET, backend.database)
+    return asked(options["workers"], GO_ON if options["end"] else QUIET, backend.database)
 
 
 def asked(names: Sequence[str], to: str, database: str) -> Iterator[str]:

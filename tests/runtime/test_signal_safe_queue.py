@@ -9,7 +9,7 @@ from queue import Empty
 
 import pytest
 
-from django_vtqueue.core.signal_safe_queue import SignalSafeQueue
+from django_vtqueue.runtime.signal_safe_queue import SignalSafeQueue
 
 
 @pytest.fixture

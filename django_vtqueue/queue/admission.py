@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ..core.job import Due, Handle
 from ..core.rates import RateLimit
@@ -10,7 +11,17 @@ from ..engines.limits import RateState
 from .limits import BEING_PUT_BACK, NO_QUEUES, SOON, KeyLimit, LimitedQueues, Limits, Room, of_rate_key
 
 
-class Judge:
+class Line(NamedTuple):
+    """The end of the line of a rate key: the last moment that is booked for a job, and the burst of that job's task.
+
+    That many starts may have been early there, and a task with a smaller burst has to wait until they are not.
+    """
+
+    due_at: int
+    burst: int
+
+
+class Admission:
     """What a claim knows of its limited queues, and of the keys of due rows: all of it from one look-up."""
 
     def __init__(self, engine: Engine, limits: Limits, rows: Sequence[Due], queues: LimitedQueues = NO_QUEUES) -> None:
@@ -22,51 +33,51 @@ class Judge:
         first = {key for row in rows if row.ordered and (key := row.concurrency_key) is not None}
         rates = [*queues.rates, *self._rates.values()]
         self._known = engine.look_up(queues=queues.most, keys=keys, first=first, rates=rates, booked=self._rates)
-        # Of rate keys the last moment that is booked for a job, and the burst of that job's task: that many starts may
-        # have been early there, and a task with a smaller burst has to wait until they are not.
-        self._last = {key: (at, self._burst_of(path)) for key, (at, path) in self._known.booked.items()}
+        self._last = {key: Line(at, self._burst_of(path)) for key, (at, path) in self._known.booked.items()}
         self._waited: set[str] = set()  # rate keys of which a job that was moved before waits for the one before it
 
     def rooms(self, now: int) -> dict[str, Room]:
         """Return the room that the limited queues have now."""
         return self._queues.rooms(self._known, now)
 
-    def verdict(self, due: Sequence[Due], limit: int, now: int, granted: Collection[Handle] = ()) -> "Verdict":
+    def decide(self, due: Sequence[Due], limit: int, now: int, granted: Collection[Handle] = ()) -> "Decision":
         """Return which of these rows the first ``limit`` places of a claim may be given to; it writes nothing.
 
         Rows behind these places are not judged: they are claimed ahead, or left alone. ``granted``: rows that were
         allowed before others of their rate were moved; they use their rate first, whatever has come up ahead of them.
         It is asked for once: what starts is known to this judge from then on.
         """
-        verdict, running = Verdict(), self._known.keys
+        decision, running = Decision(), self._known.keys
         for row in due if granted else ():
             if row.handle in granted and row.may_be_limited and (own := self._limits_of[row.queue_name, row.task_path]):
-                self._moment(row, own, now, verdict, granted=True)
+                self._moment(row, own, now, decision, granted=True)
         for row in due:
-            if len(verdict.allowed) >= limit or not row.may_be_limited:
-                verdict.allowed.append(row)
+            if len(decision.allowed) >= limit or not row.may_be_limited:
+                decision.allowed.append(row)
             elif not (own := self._limits_of[row.queue_name, row.task_path]):
-                verdict.booked[row.handle] = now + SOON
-            elif not self._has_place(row, own, verdict):
-                verdict.parked.append(row.handle)
-            elif row.handle not in granted and (moment := self._moment(row, own, now, verdict)):
-                verdict.booked[row.handle] = moment
+                decision.booked[row.handle] = now + SOON
+            elif not self._has_place(row, own, decision):
+                decision.parked.append(row.handle)
+            elif row.handle not in granted and (moment := self._moment(row, own, now, decision)):
+                decision.booked[row.handle] = moment
             else:
                 if (key := row.concurrency_key) is not None:
                     running[key] = running.get(key, 0) + 1
-                verdict.allowed.append(row)
-        return verdict
+                decision.allowed.append(row)
+        return decision
 
-    def _has_place(self, row: Due, limit: KeyLimit, verdict: "Verdict") -> bool:
+    def _has_place(self, row: Due, limit: KeyLimit, decision: "Decision") -> bool:
         """Return whether a row may start, as far as its concurrency key says it; note whose turn it is instead."""
         if (key := row.concurrency_key) is None:
             return True
         if row.ordered and limit.ordered and (first := self._known.first.get(key, row.handle)) != row.handle:
-            verdict.first.add(first)
+            decision.first.add(first)
             return False
         return limit.most is None or self._known.keys.get(key, 0) < limit.most
 
-    def _moment(self, row: Due, limit: KeyLimit, now: int, verdict: "Verdict", *, granted: bool = False) -> int | None:
+    def _moment(
+        self, row: Due, limit: KeyLimit, now: int, decision: "Decision", *, granted: bool = False
+    ) -> int | None:
         """Return the moment that is booked for a row now; None if its rate lets it start, which is noted.
 
         A new job goes to the end of the line. One that was moved before starts when its moment has come. If the one
@@ -76,13 +87,13 @@ class Judge:
         if (key := row.rate_key) is None:
             return None
         name, line = self._rates[key], self._last.get(key)
-        rate, state = self._rate(row, name, limit, now, verdict, booked=line is not None)
+        rate, state = self._rate(row, name, limit, now, decision, booked=line is not None)
         if not rate:
             return None
-        next_at, interval = state or (now, rate.interval)
+        next_at, interval = state or RateState(now, rate.interval)
         earliest, moved = rate.allowed_at(next_at), row.moved_from is not None
-        if granted or (earliest <= now and (moved or line is None or line[0] < now)):
-            verdict.rates[name] = self._known.rates[name] = rate.started(next_at, now), interval
+        if granted or (earliest <= now and (moved or line is None or line.due_at < now)):
+            decision.rates[name] = self._known.rates[name] = RateState(rate.started(next_at, now), interval)
             return None
         if interval == BEING_PUT_BACK:
             return now + SOON
@@ -90,12 +101,12 @@ class Judge:
             self._waited.add(key)
             return earliest
         if line is not None:
-            earliest = max(earliest, line[0] + max(line[1] - rate.burst + 1, 1) * rate.interval)
-        self._last[key] = max(earliest, now + 1), rate.burst
-        return self._last[key][0]
+            earliest = max(earliest, line.due_at + max(line.burst - rate.burst + 1, 1) * rate.interval)
+        self._last[key] = Line(max(earliest, now + 1), rate.burst)
+        return self._last[key].due_at
 
     def _rate(
-        self, row: Due, name: str, limit: KeyLimit, now: int, verdict: "Verdict", *, booked: bool
+        self, row: Due, name: str, limit: KeyLimit, now: int, decision: "Decision", *, booked: bool
     ) -> tuple[RateLimit | None, RateState | None]:
         """Return the rate by which a row is judged, and the state of its rate key, which has this ``name``.
 
@@ -104,10 +115,10 @@ class Judge:
         state = self._known.rates.get(name)
         if booked or not limit.rate:
             return limit.rate_in(state), state
-        if state and (state[1] != limit.rate.interval or state[0] > limit.rate.latest(now)):
+        if state and (state.interval != limit.rate.interval or state.next_at > limit.rate.latest(now)):
             known, state = state, self._limits.state_by(limit.rate, row.task_path, state, now)
-            if state != known and name not in verdict.rates:
-                verdict.mended[name] = self._known.rates[name] = state
+            if state != known and name not in decision.rates:
+                decision.mended[name] = self._known.rates[name] = state
         return limit.rate, state
 
     def _burst_of(self, task_path: str) -> int:
@@ -117,7 +128,7 @@ class Judge:
 
 
 @dataclass(slots=True)
-class Verdict:
+class Decision:
     """Which due rows a claim may lease, and which it may not: those are to be parked, or have a moment ``booked``.
 
     ``first``: jobs that are the first of their key: one that is parked is to be put back. ``rates``: their states after

@@ -15,9 +15,9 @@ from django_vtqueue.backend import VTQueueBackend
 from django_vtqueue.core import states
 from django_vtqueue.core.ids import new_id
 from django_vtqueue.core.job import HeldJob
-from django_vtqueue.core.timeouts import Timekeeper
 from django_vtqueue.exceptions import TaskTimeout
 from django_vtqueue.execution.outcomes import Outcome
+from django_vtqueue.runtime.timeouts import Timekeeper
 from django_vtqueue.tasks.compat import Task
 from django_vtqueue.worker.log import WorkerLog
 from django_vtqueue.worker.thread_pool import Pool
