@@ -20,7 +20,7 @@ from django.utils.connection import ConnectionDoesNotExist
 
 from .conf import configured
 from .engines import database_of, shares_disk
-from .engines.sqlite.mounts import error, errors_of_folder, errors_of_mount, file_of
+from .engines.sqlite.file_checks import error, errors_of_folder, errors_of_mount, file_of
 from .queue.schema import mismatch
 from .tasks.compat import FRAMEWORK_APP  # nothing else imports the framework after setup(), and it asks the backends
 

@@ -21,7 +21,7 @@ from pytest_django import DjangoDbBlocker, Settings
 from django_vtqueue import task
 from django_vtqueue.conf import configured
 from django_vtqueue.database_checks import check_databases, check_defaults, check_durability
-from django_vtqueue.engines.sqlite import mounts
+from django_vtqueue.engines.sqlite import file_checks
 from django_vtqueue.tasks import settings_checks
 from django_vtqueue.tasks.settings_checks import overlaps, problems
 from tests.project import tasks as project_tasks
@@ -561,7 +561,7 @@ def test_two_aliases_of_one_database(
     other = given | ({"OPTIONS": {"options": "-csearch_path=b"}} if vendor == "postgresql" else {"NAME": f"{path}2"})
     opened = ConnectionHandler({"default": given, "twin": twin, "other": other})
     monkeypatch.setattr(settings_checks, "connections", opened)
-    monkeypatch.setattr(mounts, "connections", opened)
+    monkeypatch.setattr(file_checks, "connections", opened)
     settings.TASKS = {name: entry(database=name) for name in ("default", "twin", "other")}
     first, twins, others = (list(overlaps(options, name)) for name, options in configured().items())
     assert (first, others) == ([], [])

@@ -11,7 +11,7 @@ from django.db import connections
 from ..backend import VTQueueBackend
 from ..database_checks import errors_of_sharing
 from ..engines import engine_for
-from ..engines.sqlite.mounts import errors_of_mount, serious
+from ..engines.sqlite.file_checks import errors_of_mount, serious
 from ..models import RESERVED, UNFINISHED, Job
 from ..queue.origin import foreign_origin
 from ..tasks.compat import task_backends

@@ -1,4 +1,4 @@
-"""What a claim judges of jobs with keys: which may start, which are parked, and for which a moment is booked."""
+"""What a claim decides about jobs with keys: which may start, which are parked, and for which a moment is booked."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +8,8 @@ from ..core.job import Due, Handle
 from ..core.rates import RateLimit
 from ..engines import Engine
 from ..engines.limits import RateState
-from .limits import BEING_PUT_BACK, NO_QUEUES, SOON, KeyLimit, LimitedQueues, Limits, Room, of_rate_key
+from .limits import BEING_PUT_BACK, SOON, KeyLimit, Limits, of_rate_key
+from .rooms import NO_QUEUES, LimitedQueues, Room
 
 
 class Line(NamedTuple):
@@ -45,7 +46,7 @@ class Admission:
 
         Rows behind these places are not judged: they are claimed ahead, or left alone. ``granted``: rows that were
         allowed before others of their rate were moved; they use their rate first, whatever has come up ahead of them.
-        It is asked for once: what starts is known to this judge from then on.
+        It is asked for once: what starts is counted from then on.
         """
         decision, running = Decision(), self._known.keys
         for row in due if granted else ():

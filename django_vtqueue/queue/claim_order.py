@@ -6,7 +6,8 @@ from math import inf
 from ..core.job import Due, Scope
 from ..core.shares import Shares
 from ..engines import Engine
-from .limits import AMONG, Limits, Room, has_own_key
+from .limits import AMONG, Limits, has_own_key
+from .rooms import Room
 
 
 def find_due(

@@ -19,8 +19,9 @@ from ..engines.limits import RateState
 from .admission import Admission
 from .claim_order import enough, find_due, in_order
 from .ended_leases import bury_overdue, end_leases
-from .limits import NO_LIMITS, NO_QUEUES, Limits, Room
+from .limits import NO_LIMITS, Limits
 from .pauses import paused_queues, unpaused
+from .rooms import NO_QUEUES, Room
 
 NO_GRACE = GracePeriod()  # holders get no time: for tests, run_pending, and lists of all that is held
 SET_ASIDE_BATCH = 500  # jobs that one claim parks, or moves

@@ -5,7 +5,7 @@ limit is what the code of the claiming process says, so a change holds as soon a
 is not loaded there is put off until the process has imported its module.
 
 A queue that is at its limit, or over its rate, is left out, as a paused one is. A job whose key is at its limit is
-parked (judge.py): it is due no more, so it costs other claims nothing. It is unparked when a job of its key ends,
+parked (admission.py): it is due no more, so it costs other claims nothing. It is unparked when a job of its key ends,
 in the transaction of that settlement (unparking.py), and judged again by the next claim. A job that is over the rate of
 its key is moved to a moment that is booked for it.
 """
@@ -17,36 +17,22 @@ from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from ..conf import Options, Policy
-from ..core.clock import NEVER, SECOND
+from ..core.clock import SECOND
 from ..core.job import Due, Scope
 from ..core.rates import RateLimit, rate_for
 from ..core.shares import Shares
 from ..engines import Engine
-from ..engines.limits import Known, RateState
+from ..engines.limits import RateState
+from .imports import Imports
 from .pauses import earliest, unpaused, without
+from .rooms import NO_QUEUES, LimitedQueues, Room, of_queue
 
 AMONG = 100  # jobs of a key at least, of which those that are due are counted
 OTHER_RATE_STAYS = 60.0  # seconds for which a rate stays as other code has set it, after this code has set it
 BEING_PUT_BACK = 0  # the interval of a rate whose booked jobs are being put back
-AGAIN = 10.0  # seconds after which what could not be imported is tried again
-LATELY = 1.0  # seconds after an import in which jobs that were put off for it may still wait
 SOON = SECOND  # microseconds by which a job is put off: its task is being imported, or booked ones are put back
 
 TaskOptions = Callable[[str], Mapping[str, Any] | None]
-
-
-class Room(NamedTuple):
-    """How many more jobs of a queue may run, and how many may start now (None: any number); see Scope."""
-
-    jobs_left: int | None = None
-    starts_left: int | None = None
-    not_before: int = 0
-
-    def has(self, places: int) -> bool:
-        """Return whether so many jobs may start now."""
-        return (self.jobs_left is None or self.jobs_left >= places) and (
-            self.starts_left is None or self.starts_left >= places
-        )
 
 
 class KeyLimit(NamedTuple):
@@ -77,61 +63,6 @@ ONE = KeyLimit(1, loaded=False)  # of a task that could not be imported: its job
 def of_rate_key(key: str) -> str:
     """Return the key of the state of a rate key's rate."""
     return f"key:{key}"
-
-
-def of_queue(name: str) -> str:
-    """Return the key of the state of a queue's rate."""
-    return f"queue:{name}"
-
-
-class LimitedQueues(NamedTuple):
-    """Queues with limits of their own: of those that have one how many jobs run at once, the rate, and its key."""
-
-    names: Sequence[str]
-    most: Mapping[str, int]
-    rate_limits: Mapping[str, RateLimit]
-    rates: Sequence[str]
-
-    def rooms(self, known: Known, now: int) -> dict[str, Room]:
-        """Return the room that they have now."""
-        rooms: dict[str, Room] = {}
-        for name in self.names:
-            room = max(self.most[name] - known.queues[name], 0) if name in self.most else None
-            if rate := self.rate_limits.get(name):
-                next_at = next_at_of(known.rates.get(of_queue(name)), rate, now)
-                rooms[name] = Room(room, rate.starts_left(next_at, now), rate.allowed_at(next_at))
-            else:
-                rooms[name] = Room(room)
-        return rooms
-
-
-NO_QUEUES = LimitedQueues((), {}, {}, ())
-
-
-class Imports:
-    """Modules of tasks that a claimer has not loaded; jobs are put off while they are imported for their limits.
-
-    ``load`` imports the module of a task, here or in a thread, then calls ``note_tried``; it raises nothing.
-    """
-
-    def __init__(self, load: Callable[[str], None] = lambda path: None) -> None:
-        self._load = load
-        self._tried: dict[str, float] = {}  # paths of tasks, and when (monotonic) the last try ended; NEVER: it goes on
-
-    def awaits(self, path: str) -> bool:
-        """Return whether a task is being imported; what could not be is not waited for until it is tried again."""
-        if time.monotonic() >= self._tried.get(path, -AGAIN) + AGAIN:
-            self._tried[path] = NEVER
-            self._load(path)
-        return self._tried[path] == NEVER
-
-    def note_tried(self, path: str) -> None:
-        """Note that the import of a task has ended; from any thread."""
-        self._tried[path] = time.monotonic()
-
-    def lately(self) -> bool:
-        """Return whether a task is being imported, or was within the last second."""
-        return any(at > time.monotonic() - LATELY for at in list(self._tried.values()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,8 +206,3 @@ def _limited(limits: Limits, *scopes: tuple[str, ...] | None) -> LimitedQueues:
 def has_own_key(row: Due) -> bool:
     """Return whether a row is a raw job that counts for its own concurrency key, not for its queue."""
     return not row.task_path and row.concurrency_key is not None
-
-
-def next_at_of(state: RateState | None, rate: RateLimit, now: int) -> int:
-    """Return when the next start is due, without what a clock that was ahead has made of it."""
-    return min(state.next_at, rate.latest(now)) if state else now

@@ -13,7 +13,8 @@ from ..core.settlement import Settlement
 from ..engines import Engine, options_for
 from ..engines.limits import Parked, RateState
 from .clock_repair import ClockRepair
-from .limits import BEING_PUT_BACK, SOON, KeyLimit, Limits, of_queue, of_rate_key
+from .limits import BEING_PUT_BACK, SOON, KeyLimit, Limits, of_rate_key
+from .rooms import of_queue
 
 PERIOD = 1.0  # seconds
 UNPARKED_BATCH = 500  # jobs of a key

@@ -20,7 +20,7 @@ from ..core.names import is_reserved, refusal
 from ..core.rates import RateLimit, rate_for
 from ..core.ticks import Ticks
 from ..engines import ENGINES, database_of
-from ..engines.sqlite.mounts import file_of
+from ..engines.sqlite.file_checks import file_of
 from .compat import FRAMEWORK_APP, Task
 from .recurring import LONGEST_SCHEDULE_NAME, Declaration, declarations
 from .refusals import cannot_commit_as_one, limited_copies

@@ -13,9 +13,10 @@ from django_vtqueue.core.clock import LAST, from_instant, to_instant
 from django_vtqueue.core.ids import new_id
 from django_vtqueue.core.job import HeldJob, NewJobs, Scope
 from django_vtqueue.core.settlement import Settlement, released, succeeded
-from django_vtqueue.queue import claims, limits
+from django_vtqueue.queue import claims, imports
 from django_vtqueue.queue.claims import Claims, Taken, collect
-from django_vtqueue.queue.limits import Imports, Limits
+from django_vtqueue.queue.imports import Imports
+from django_vtqueue.queue.limits import Limits
 from django_vtqueue.queue.pauses import pause
 from django_vtqueue.queue.settling import settle
 from django_vtqueue.queue.unparking import Unparking
@@ -353,8 +354,8 @@ def test_a_task_that_cannot_be_loaded(limited: Limited, monkeypatch: pytest.Monk
         assert names(jobs) == name
         limited.end(failure(jobs[name], 0, None))
     assert loads == ["app.unknown"]
-    later = limits.time.monotonic() + limits.AGAIN
-    monkeypatch.setattr(limits.time, "monotonic", lambda: later)
+    later = imports.time.monotonic() + imports.AGAIN
+    monkeypatch.setattr(imports.time, "monotonic", lambda: later)
     assert names(limited.claim(1000)) == "later"
     assert loads == ["app.unknown"] * 2
 

@@ -22,6 +22,7 @@ from ..trouble import Trouble
 from . import wal
 from .cursor import execute
 from .file import File, FileExchanged, never_created
+from .file_checks import require_safe_file
 from .lock import (
     BUSY,
     StaleTransaction,
@@ -35,7 +36,7 @@ from .lock import (
     patiently,
     writable,
 )
-from .mounts import MOST_SKEW, clock_offset, require_safe_file
+from .mounts import MOST_SKEW, clock_offset
 from .task_transaction import task_transaction
 
 Read = TypeVar("Read")

@@ -4,20 +4,12 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from django.core.checks import CheckMessage, Error
-from django.core.exceptions import ImproperlyConfigured
-from django.db import connections
-from django.utils.connection import ConnectionDoesNotExist
-
 from ...core import clock
 from ...core.clock import SECOND
-from ..routing import shares_disk
-from .file import path_of
 
 MOUNTS = Path("/proc/self/mountinfo")  # see proc_pid_mountinfo(5)
 RESULT = "vtqueue-locktest.json"  # in the folder of the database: where `vtqueue locktest` has passed
@@ -45,12 +37,6 @@ LOCAL_LOCKS = {
 # An NFS mount needs one of these. Without it a host may not see, for a minute, the journal of another host that was
 # killed in a transaction, and would use pages that are half written.
 FRESH_NAMES = {"lookupcache=none", "lookupcache=pos", "noac"}
-
-LOCAL_HINT = (
-    "Put the file on a local disk of the one host that runs the site and its workers, or keep the jobs in PostgreSQL. "
-    "Hosts that must share a file on NFS or a cluster file system need OPTIONS['shared_disk']: see docs/shared-disk.md."
-)
-SHARED_HINT = "Keep the jobs in PostgreSQL, or share the file in another way: see docs/shared-disk.md."
 
 
 class Mount(NamedTuple):
@@ -146,62 +132,3 @@ def clock_offset(folder: str) -> float:
     with tempfile.TemporaryFile(dir=folder) as file:
         stamp = os.fstat(file.fileno()).st_mtime
     return max(began - stamp, 0.0) or min(clock.now() / SECOND - stamp, 0.0)
-
-
-# -- what keeps a worker, and Queue.run, from a file; nothing here opens one -------------------------------------------
-
-
-def errors_of_mount(alias: str) -> Iterator[CheckMessage]:
-    """Yield an error if the file of a database is on the wrong kind of file system."""
-    if path := file_of(alias):
-        shared = shares_disk(alias)
-        if text := wrong_mount(mount_of(path), shared=shared):
-            yield error("E030", alias, f"{text}.", SHARED_HINT if shared else LOCAL_HINT)
-
-
-def errors_of_folder(alias: str) -> Iterator[CheckMessage]:
-    """Yield what is wrong with the folder of a file that several hosts share; nothing if that is not asked for."""
-    if not shares_disk(alias) or not (path := file_of(alias)):
-        return
-    folder = os.path.dirname(os.path.realpath(path))
-    if not has_passed(folder):
-        text = f"it was not tested whether hosts can share files in {folder}, as it is mounted here."
-        hint = f"On two hosts at once: manage.py vtqueue locktest {alias} --hosts 2"
-        yield error("E032", alias, text, hint)
-    try:
-        offset = clock_offset(folder)
-    except OSError:
-        return  # this process may not write there: the command that needs to says so
-    if abs(offset) > MOST_SKEW:
-        where = "ahead of" if offset > 0 else "behind"
-        text = f"the clock of this host is {abs(offset):.0f} s {where} that of the disk; {MOST_SKEW:.0f} s are allowed."
-        yield error("E033", alias, text, "Set the clock by NTP (timedatectl set-ntp true), here or on the file server.")
-
-
-def require_safe_file(alias: str) -> None:
-    """Raise ImproperlyConfigured if the file of a database is where it may be destroyed."""
-    if text := serious([*errors_of_mount(alias), *errors_of_folder(alias)]):
-        raise ImproperlyConfigured(text)
-
-
-def serious(messages: Iterable[CheckMessage]) -> str:
-    """Return the errors among the messages of checks, each with its hint; "" if there are none."""
-    errors = [each for each in messages if each.is_serious() and not each.is_silenced()]
-    return "\n".join(f"{each.msg} ({each.id})\n{each.hint or ''}".rstrip() for each in errors)
-
-
-def file_of(alias: str) -> str:
-    """Return the path of the file of a database; "" if it is none, or there is no such database."""
-    try:
-        connection = connections[alias]
-    except ConnectionDoesNotExist:  # an error of the settings: E003
-        return ""
-    name = str(connection.settings_dict["NAME"])
-    if connection.vendor != "sqlite" or not name or ":memory:" in name or "mode=memory" in name:
-        return ""
-    return path_of(name)
-
-
-def error(number: str, alias: str, text: str, hint: str) -> CheckMessage:
-    """Return an error about one database."""
-    return Error(f"DATABASES[{alias!r}]: {text}", hint=hint, id=f"vtqueue.{number}")

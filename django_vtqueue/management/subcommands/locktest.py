@@ -9,8 +9,9 @@ from django.core.management.base import CommandError
 from django.db import connections
 
 from ...backend import VTQueueBackend
+from ...engines.sqlite.file_checks import file_of
 from ...engines.sqlite.hosts import Failed, Hosts
-from ...engines.sqlite.mounts import file_of, mount_of, store_result
+from ...engines.sqlite.mounts import mount_of, store_result
 
 HELP = (
     "Tests whether several hosts may share a SQLite file in a folder: locks, caches, journals, clocks. Start it on all "
