@@ -541,6 +541,11 @@ def test_overlapping_backends(settings: Settings, first: list[str] | None, secon
         assert '"QUEUES": ["reports"]' in (message.hint or "")
 
 
+def test_a_backend_whose_database_does_not_exist(settings: Settings) -> None:
+    """Beside another backend too, it is an error of its own, not one of the checks."""
+    assert ids(errors(settings, one=entry(database="nowhere"), two=entry())) == ["vtqueue.E003"]
+
+
 def test_backends_on_two_databases(settings: Settings, jobs: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """Backends on different databases may have queues of the same name."""
     jobs(OPTIONS=GOOD)

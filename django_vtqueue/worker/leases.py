@@ -26,6 +26,7 @@ class Leases:
         self.renew_by = NEVER  # monotonic: when another thread or process is to renew them, if this loop cannot
         self.locked = False  # the last renewal has passed over locked rows: another thread is to stand in their line
         self.gaps = GapWatch()
+        self.refused: set[ClaimKey] = set()  # held, but their rows refuse each end: only the lease ends
         self._ends_at = NEVER  # monotonic: when the first of the leases ends
 
     def add(self, jobs: Sequence[HeldJob]) -> None:
@@ -93,8 +94,13 @@ class Leases:
         return [job for job in self.in_flight.jobs() if policy(job.queue_name).renews(job.copies)]
 
     def release_unknown(self) -> None:
-        """Release rows that this worker holds unknowingly: it never learned whether their claim was committed."""
-        unknown = [job for job in self.engine.held_by(self.worker_id) if job.key not in self.in_flight]
+        """Release rows that this worker holds unknowingly: it never learned whether their claim was committed.
+
+        Not those whose code has run, and that refuse each end: it would be run again at once.
+        """
+        held, now = self.engine.held_by(self.worker_id), self.engine.now()
+        self.refused &= {job.key for job in held if job.visible_at > now}
+        unknown = [job for job in held if job.key not in self.in_flight and job.key not in self.refused]
         if unknown:
             with self.engine.transaction():
                 settle(self.engine, [released(job) for job in unknown])

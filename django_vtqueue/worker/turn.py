@@ -129,10 +129,6 @@ class Turns:
             self.stop()
         self.leases.renew()
         self.periodic.do_what_is_due()
-        self.release_unknown()
-
-    def release_unknown(self) -> None:
-        """Release what the last turn has claimed, if it may have been committed without this worker's knowledge."""
         if self._unsure:
             self.leases.release_unknown()
             self._unsure = False
@@ -157,7 +153,6 @@ class Turns:
         if trouble is None and self.work.outcomes:
             logger.warning("a turn failed (%r); its jobs are settled one by one", error)
             try:
-                self.release_unknown()  # before a job is forgotten whose row refuses each change: its code has run
                 self.work.settle_one_by_one()
                 return
             except Exception as again:

@@ -229,7 +229,9 @@ class Work:
     def settle_one_by_one(self) -> None:
         """Settle what has finished one by one."""
         for outcome in list(self.outcomes):
-            self.after_commit([outcome], settle_alone(self.engine, outcome))
+            lost = settle_alone(self.engine, outcome)
+            self.leases.refused |= lost
+            self.after_commit([outcome], lost)
 
     def forget_settled(self, outcomes: Sequence[Outcome]) -> None:
         """Count and forget jobs whose settlement was made."""

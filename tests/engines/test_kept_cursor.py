@@ -1,6 +1,7 @@
 """The cursor that a connection to PostgreSQL keeps for the queue: who watches or guards connections still does."""
 
 import asyncio
+import select
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -157,3 +158,17 @@ def test_a_session_that_the_server_has_ended_meanwhile_fails_no_job(
     assert pid(engine) != first
     connections[engine.alias].connection.close()
     assert engine.outdated(connections[engine.alias])
+
+
+def test_a_notification_that_waits_ends_no_session(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A project may listen on a connection that it keeps: neither the next job nor a ``Lease`` closes that."""
+    monkeypatch.setitem(connections[engine.alias].settings_dict, "CONN_MAX_AGE", None)
+    connections[engine.alias].close()
+    first, raw = pid(engine), connections[engine.alias].connection
+    raw.execute("LISTEN mine")
+    with closing(connections[engine.alias].copy()) as other, other.cursor() as cursor:
+        cursor.execute("NOTIFY mine, 'x'")
+    select.select([raw], [], [], 60)
+    close_leftovers(inline=False)
+    assert pid(engine) == first
+    assert raw.execute("SELECT pg_listening_channels()").fetchall() == [("mine",)]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connections
+from django.db import DatabaseError, connections
 
 from django_vtqueue.engines import Engine, new_engine
 from django_vtqueue.models import DeadLetter
@@ -60,3 +60,17 @@ def test_a_command_says_which_right_is_missing(tmp_path: Path, migrated: dict[st
     said(engine, f"REVOKE SELECT ON vtqueue_deadletter FROM {USER}")
     found = ServerProject(tmp_path, {**migrated, "USER": USER}).manage("vtqueue", "status")
     assert found.startswith("exit 1\nCommandError: Database 'default': permission denied for table vtqueue_deadletter")
+
+
+def test_a_trigger_that_refuses_one_row_is_no_missing_right(engine: Engine) -> None:
+    """The project's own trigger may say so of a row: other jobs go on."""
+    said(
+        engine,
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " RAISE EXCEPTION 'not this one' USING ERRCODE = 'insufficient_privilege'; END $$",
+        "CREATE TRIGGER refuse BEFORE INSERT ON vtqueue_rate FOR EACH ROW EXECUTE FUNCTION refuse()",
+    )
+    with pytest.raises(DatabaseError) as raised:
+        said(engine, "INSERT INTO vtqueue_rate VALUES ('x', 1, 1)")
+    said(engine, "DROP TRIGGER refuse ON vtqueue_rate", "DROP FUNCTION refuse")
+    assert engine.trouble(raised.value) is None

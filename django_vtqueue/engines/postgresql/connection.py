@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from selectors import EVENT_READ, DefaultSelector
+from select import POLLIN, poll
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -50,6 +50,7 @@ YIELDS, PATIENCE = 20, "100ms"
 YIELDS_AT = ("55P03", "40P01")  # lock_timeout, a deadlock
 
 # The first two, three, or all five letters of SQLSTATE; see PostgreSQL's appendix A.
+RIGHTS = "42501"
 TROUBLES = {
     "40": Trouble.BUSY,  # a deadlock, or what REPEATABLE READ refuses
     "55P03": Trouble.BUSY,  # lock_timeout
@@ -60,7 +61,7 @@ TROUBLES = {
     "58": Trouble.DISK,
     "42P01": Trouble.SCHEMA,
     "42703": Trouble.SCHEMA,
-    "42501": Trouble.RIGHTS,
+    RIGHTS: Trouble.RIGHTS,
     "42P10": Trouble.SCHEMA,  # no index for ON CONFLICT
     "XX001": Trouble.DAMAGED,
     "XX002": Trouble.DAMAGED,
@@ -255,9 +256,13 @@ class PostgreSQLConnection:
         raw = connection.connection
         if raw is None or raw.closed:
             return raw is not None
-        with DefaultSelector() as selector:
-            selector.register(raw.fileno(), EVENT_READ)
-            return bool(selector.select(0))
+        waiting = poll()
+        waiting.register(raw.fileno(), POLLIN)
+        with suppress(connection.Database.OperationalError):  # type: ignore[attr-defined]
+            while waiting.poll(0):  # a notification, which libpq keeps, or the end
+                raw.pgconn.consume_input() if hasattr(raw, "pgconn") else raw.poll()  # of psycopg2
+            return False
+        return True
 
     def changed(self) -> bool:
         """See Engine; all that has been committed makes another snapshot, also in another database of the server."""
@@ -266,7 +271,10 @@ class PostgreSQLConnection:
         return bool(snapshot != before)
 
     def trouble(self, error: BaseException) -> Trouble | None:
-        state = next((s for cause in (error, error.__cause__) if (s := getattr(cause, "sqlstate", None))), None)
+        cause = next((each for each in (error, error.__cause__) if getattr(each, "sqlstate", None)), None)
+        state = getattr(cause, "sqlstate", None)
+        if state == RIGHTS and not str(cause.diag.source_function).startswith("aclcheck"):  # type: ignore[union-attr]
+            return None  # a trigger, or the security of rows: it refuses this row, and not each one
         if state is None:
             return Trouble.GONE if isinstance(error, OperationalError | InterfaceError) else None
         return next((TROUBLES[key] for key in (state, state[:3], state[:2]) if key in TROUBLES), None)
