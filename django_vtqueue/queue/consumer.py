@@ -62,7 +62,7 @@ def consume(
             if not jobs:
                 seconds = until_done(engine, partial(seconds_to_next, engine, queue_name, limits))
                 if seconds or in_vain:
-                    look = HEARING_LOOK if listener.hears else LOOK
+                    look = HEARING_LOOK if listener.hears and bell.path else LOOK  # what is heard rings this bell
                     gaps.note_work(wait_for_ring(bell, min(seconds, look) if seconds else LOOK))
             in_vain = not (jobs or seconds)
             for job in jobs:

@@ -34,6 +34,11 @@ import threading
 from django_vtqueue import Queue
 Queue("raw").run(lambda job: None, stop=threading.Event())
 """
+WITHOUT_BELL = f"""
+from django.conf import settings
+settings.TASKS["default"]["OPTIONS"]["doorbells"] = "/dev/null/bells"
+{CONSUMER}
+"""
 
 
 class Ear:
@@ -75,7 +80,9 @@ def publish(alias: str, count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "publish"), [(WORKER, enqueue), (CONSUMER, publish)], ids=["a worker", "Queue.run"]
+    ("program", "publish"),
+    [(WORKER, enqueue), (CONSUMER, publish), (WITHOUT_BELL, publish)],
+    ids=["a worker", "Queue.run", "Queue.run without a bell"],
 )
 def test_a_publisher_on_another_host_wakes(
     tmp_path: Path,
@@ -84,7 +91,10 @@ def test_a_publisher_on_another_host_wakes(
     program: str,
     publish: Callable[[str, int], None],
 ) -> None:
-    """One that would not look by itself gets a job at once, and each of a burst, most of which ring no more."""
+    """One that would not look by itself gets a job at once, and each of a burst, most of which ring no more.
+
+    Where ``Queue.run`` can have no bell, nothing wakes it, so it looks by itself, though it hears.
+    """
     project = ServerProject(tmp_path, migrated)
     jobs = Job.objects.using(postgresql_database).filter(finished_at=None)
     with project.started("-c", program) as process:
