@@ -5,14 +5,6 @@ from typing import Any
 from django.db import models
 
 
-class CountField(models.PositiveBigIntegerField):
-    """A count of up to 2**53: in eight bytes; to SQLite each integer is one."""
-
-    def db_type(self, connection: Any) -> Any:
-        sqlite = connection.vendor == "sqlite"
-        return models.PositiveIntegerField().db_type(connection) if sqlite else super().db_type(connection)
-
-
 class ComputedField(models.GeneratedField):
     """A column that the database computes when it is read; a database that cannot do that stores it."""
 

@@ -3,6 +3,7 @@
 import datetime
 
 import django.db.models.functions.comparison
+import django.db.models.lookups
 from django.db import migrations, models
 
 import django_vtqueue.core.ids
@@ -26,12 +27,12 @@ class Migration(migrations.Migration):
                 ("priority", models.SmallIntegerField(default=0, verbose_name="priority")),
                 (
                     "claims",
-                    django_vtqueue.fields.columns.CountField(
+                    models.BigIntegerField(
                         default=0, help_text="The claim number: a fencing token.", verbose_name="claims"
                     ),
                 ),
-                ("attempts", django_vtqueue.fields.columns.CountField(default=0, verbose_name="attempts")),
-                ("max_attempts", models.PositiveIntegerField(verbose_name="max. attempts")),
+                ("attempts", models.BigIntegerField(default=0, verbose_name="attempts")),
+                ("max_attempts", models.IntegerField(verbose_name="max. attempts")),
                 ("worker_id", models.CharField(blank=True, default="", max_length=255, verbose_name="worker")),
                 ("lease_us", models.BigIntegerField(verbose_name="visibility timeout (µs)")),
                 ("unique_key", models.CharField(blank=True, max_length=255, null=True, verbose_name="unique key")),
@@ -143,12 +144,12 @@ class Migration(migrations.Migration):
                 ("priority", models.SmallIntegerField(default=0, verbose_name="priority")),
                 (
                     "claims",
-                    django_vtqueue.fields.columns.CountField(
+                    models.BigIntegerField(
                         default=0, help_text="The claim number: a fencing token.", verbose_name="claims"
                     ),
                 ),
-                ("attempts", django_vtqueue.fields.columns.CountField(default=0, verbose_name="attempts")),
-                ("max_attempts", models.PositiveIntegerField(verbose_name="max. attempts")),
+                ("attempts", models.BigIntegerField(default=0, verbose_name="attempts")),
+                ("max_attempts", models.IntegerField(verbose_name="max. attempts")),
                 ("worker_id", models.CharField(blank=True, default="", max_length=255, verbose_name="worker")),
                 ("lease_us", models.BigIntegerField(verbose_name="visibility timeout (µs)")),
                 ("unique_key", models.CharField(blank=True, max_length=255, null=True, verbose_name="unique key")),
@@ -297,26 +298,27 @@ class Migration(migrations.Migration):
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
-                            models.Q(("finished_at__isnull", True), ("state", "READY"), ("worker_id", "")),
-                            models.Q(
-                                models.Q(("worker_id", ""), _negated=True),
-                                models.Q(
-                                    models.Q(
-                                        ("finished_at__isnull", True),
-                                        ("lease_until__isnull", False),
-                                        ("state", "RUNNING"),
-                                    ),
-                                    models.Q(
-                                        ("finished_at__isnull", False),
-                                        ("lease_until__isnull", True),
-                                        ("state", "SUCCESSFUL"),
-                                    ),
-                                    _connector="OR",
+                            (
+                                "state",
+                                models.Case(
+                                    models.When(then=models.Value("READY"), worker_id=""),
+                                    models.When(lease_until__isnull=True, then=models.Value("SUCCESSFUL")),
+                                    default=models.Value("RUNNING"),
                                 ),
-                            ),
-                            _connector="OR",
+                            )
                         ),
                         name="vtqueue_job_state",
+                    ),
+                    models.CheckConstraint(
+                        condition=django.db.models.lookups.Exact(
+                            models.ExpressionWrapper(
+                                models.Q(("finished_at__isnull", False)), output_field=models.BooleanField()
+                            ),
+                            models.ExpressionWrapper(
+                                models.Q(("state", "SUCCESSFUL")), output_field=models.BooleanField()
+                            ),
+                        ),
+                        name="vtqueue_job_finished",
                     ),
                     models.CheckConstraint(
                         condition=models.Q(

@@ -3,7 +3,7 @@
 from typing import Any, TypeAlias, TypeVar
 
 from django.db import models
-from django.db.models import BooleanField, ExpressionWrapper, F, Q
+from django.db.models import F, Q
 from django.db.models.functions import Coalesce, Left
 from django.db.models.lookups import Exact
 from django.utils.translation import gettext_lazy as _
@@ -11,8 +11,8 @@ from django.utils.translation import gettext_lazy as _
 from ..core import clock, history, names, states, unique
 from ..core.ids import new_uuid
 from ..fields import InstantField, JSONTextField, MomentManager
-from ..fields.columns import ComputedField, CountField, LineIndex
-from ..fields.constraints import OF_JOBS, OF_LETTERS
+from ..fields.columns import ComputedField, LineIndex
+from ..fields.constraints import OF_JOBS, OF_LETTERS, holds
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ BOOKED = Q(rate_key__isnull=False) & Q(moved_from__isnull=False) & WAITING
 # Rows of reserved queues: they are in no list or number of jobs, and no user changes them. Not by ``startswith``, which
 # SQLite answers without regard to case, nor by a range, which another database answers by its own order of letters.
 RESERVED = Q(*(Exact(Left("queue_name", len(name)), name) for name in names.RESERVED_PREFIXES), _connector=Q.OR)
-RAW = ExpressionWrapper(Q(task_path=""), output_field=BooleanField())
+RAW = holds(Q(task_path=""))
 
 
 def waiting_jobs(which: Q | None = None) -> Q:
@@ -53,9 +53,9 @@ class AbstractJob(models.Model):
     queue_name = models.CharField(_("queue"), max_length=255)
     task_path = models.TextField(_("task"), blank=True, default="")  # empty for a raw payload
     priority = models.SmallIntegerField(_("priority"), default=0)
-    claims = CountField(_("claims"), default=0, help_text=_("The claim number: a fencing token."))
-    attempts = CountField(_("attempts"), default=0)  # attempts used of max_attempts
-    max_attempts = models.PositiveIntegerField(_("max. attempts"))  # 0: unlimited
+    claims = models.BigIntegerField(_("claims"), default=0, help_text=_("The claim number: a fencing token."))
+    attempts = models.BigIntegerField(_("attempts"), default=0)  # attempts used of max_attempts
+    max_attempts = models.IntegerField(_("max. attempts"))  # 0: unlimited
     worker_id = models.CharField(_("worker"), max_length=255, blank=True, default="")
     lease_us = models.BigIntegerField(_("visibility timeout (µs)"))
     unique_key = models.CharField(_("unique key"), max_length=255, null=True, blank=True)

@@ -360,12 +360,24 @@ def test_the_database_knows_the_states(bench: Bench) -> None:
     [
         ("priority", -100, 100),
         ("lease_us", 1, LONGEST_LEASE),
-        ("claims", 0, MOST_CLAIMS),
-        ("attempts", 0, MOST_CLAIMS),
+        ("claims", -(2**63), MOST_CLAIMS),
+        ("attempts", -(2**63), MOST_CLAIMS),
     ],
 )
 def test_the_database_knows_the_numbers(bench: Bench, column: str, least: int, most: int) -> None:
     """It takes those with which each statement can count, and no others."""
     bench.publish("x")
-    values = (least - 1, least, most, most + 1)
+    values = [value for value in (least - 1, least, most, most + 1) if value >= -(2**63)]
     assert [value for value in values if takes(bench, **{column: value})] == [least, most]
+
+
+def test_a_negative_count_can_be_counted_on(bench: Bench) -> None:
+    """However few the claims and attempts of a row are, it is claimed, released and acknowledged as any other."""
+    [job_id] = bench.publish("x")
+    assert takes(bench, claims=-(2**63), attempts=-(2**63))
+    [job] = bench.claim()
+    assert bench.release(job)
+    [again] = bench.claim(2)
+    assert again.claims == job.claims + 1
+    assert bench.ack(again, 3)
+    assert bench.found(job_id).state == "SUCCESSFUL"

@@ -111,9 +111,8 @@ def test_the_database_refuses_values_of_another_kind(database: Database, table: 
                     continue
                 with pytest.raises(sqlite3.IntegrityError):
                     connection.execute(f"UPDATE {table} SET {column} = {value}")
-        for change in ["id = 'abc'", "attempts = -1"]:
-            with pytest.raises(sqlite3.IntegrityError):
-                connection.execute(f"UPDATE {table} SET {change}")
+        with pytest.raises(sqlite3.IntegrityError):
+            connection.execute(f"UPDATE {table} SET id = 'abc'")
 
 
 @pytest.mark.parametrize(
