@@ -8,7 +8,7 @@ from ..exceptions import Cancelled, JobExpired
 from . import history, states
 from .clock import SECOND, from_instant, microseconds, to_instant
 from .failures import MAX_MESSAGE, Failure, recorded, shorten
-from .job import SHORT, HeldJob
+from .job import SHORT, HeldJob, StoredJob
 from .steps import SNOOZE, Waiting
 
 KEPT_FOR_PARENT = 90 * 86_400 * SECOND  # a child that has ended, until its parent has read what became of it
@@ -48,6 +48,18 @@ class Settlement:
     def as_before(self) -> bool:
         """Whether the job is given back as if it had not been started: released, or put off."""
         return self.uses_no_attempt and (self.waiting is None or self.waiting.kind == SNOOZE)
+
+    def left(self, row: StoredJob | None) -> bool:
+        """Return whether a row is as this settlement leaves it, wherever an event or a limit has moved it since.
+
+        The claim number alone does not say that: what was requeued has the same. A release leaves no trace in the row;
+        one until a moment is known by that.
+        """
+        if row is None or (self.as_before and self.due_at not in (None, row.due_at)):
+            return False
+        job, history = self.job, self.job.history if self.history is None else self.history
+        found = row.state, row.claims, row.started_at, row.finished_at, row.history
+        return found == (self.state, job.claims, job.started_at, self.finished_at, history)
 
     def shift(self, later: int) -> None:
         """Move the next attempt by ``later`` microseconds, for a caller that runs jobs as if it were later.

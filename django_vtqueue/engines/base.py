@@ -16,9 +16,8 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Expression
 
 from ..core.grace import GracePeriod
-from ..core.job import ClaimKey, Due, Handle, HeldJob, HiddenRow, NewJobs, Progress, Scope, StoredJob
-from ..core.settlement import Settlement
-from .capabilities import ClockStamps, DurableSteps, Overflow, RowLocks
+from ..core.job import ClaimKey, Due, Handle, HeldJob, HiddenRow, NewJobs, Progress, Scope
+from .capabilities import ClockStamps, DurableSteps, Overflow, RowLocks, Settling
 from .limits import Limiting
 from .portable import Portable
 from .trouble import Trouble
@@ -38,7 +37,7 @@ class Listener:
         """Wake the process no more."""
 
 
-class Engine(Portable, RowLocks, Overflow, Limiting, DurableSteps, ClockStamps, ABC):
+class Engine(Portable, Settling, RowLocks, Overflow, Limiting, DurableSteps, ClockStamps, ABC):
     """The statements of the queue on one database alias.
 
     ``traced``: query counting, logging and tracing see the statements. For a worker's control loop it is False.
@@ -248,14 +247,6 @@ class Engine(Portable, RowLocks, Overflow, Limiting, DurableSteps, ClockStamps, 
         """
 
     @abstractmethod
-    def settle(self, settlements: Sequence[Settlement]) -> set[ClaimKey]:
-        """Carry out settlements, each only for its holder; return the keys of those that were not carried out.
-
-        Such a job is no longer held, or it has a stop request and would wait again (see ``stop_requests``). A job that
-        waits has no holder, and can only be buried. Without ``due_at`` a job keeps its place in the line.
-        """
-
-    @abstractmethod
     def request_stop(self, job_ids: Sequence[str], now: int, by: str) -> tuple[set[str], list[HeldJob]]:
         """Write a stop request into unfinished jobs that have none, unless their queue is reserved.
 
@@ -270,10 +261,6 @@ class Engine(Portable, RowLocks, Overflow, Limiting, DurableSteps, ClockStamps, 
     @abstractmethod
     def write_progress(self, said: Sequence[tuple[HeldJob, Progress]]) -> None:
         """Write into held rows how far their jobs are, each only for its holder."""
-
-    @abstractmethod
-    def find(self, job_id: str) -> StoredJob | None:
-        """Return a job or a dead letter; by one statement, for two could miss a job that is being requeued."""
 
     @abstractmethod
     def requeue(

@@ -1,4 +1,4 @@
-"""What an engine does beside the life of a plain job: durable tasks, several copies of a job, row locks, clock repair.
+"""Parts of what an engine does: ends of attempts, durable tasks, several copies of a job, row locks, clock repair.
 
 Each class is a part of the contract of ``Engine``; limits have a file of their own. A method that only some databases
 need has a default here.
@@ -12,7 +12,8 @@ from django.db.models.expressions import Expression
 
 from ..core.copies import Copy
 from ..core.grace import GracePeriod
-from ..core.job import ClaimKey, Due, Handle, HeldJob, Scope
+from ..core.job import ClaimKey, Due, Handle, HeldJob, Scope, StoredJob
+from ..core.settlement import Settlement
 
 
 class Noted(NamedTuple):
@@ -20,6 +21,29 @@ class Noted(NamedTuple):
 
     size: int
     stopped: bool
+
+
+class Settling(ABC):
+    """How attempts end, and what is left of them."""
+
+    @abstractmethod
+    def settle(self, settlements: Sequence[Settlement]) -> set[ClaimKey]:
+        """Carry out settlements, each only for its holder; return the keys of those that were not carried out.
+
+        Such a job is no longer held, or it has a stop request and would wait again (see ``stop_requests``). A job that
+        waits has no holder, and can only be buried. Without ``due_at`` a job keeps its place in the line.
+        """
+
+    @abstractmethod
+    def find(self, job_id: str) -> StoredJob | None:
+        """Return a job or a dead letter; by one statement, for two could miss a job that is being requeued."""
+
+    def not_carried_out(self, settlements: Sequence[Settlement]) -> set[ClaimKey]:
+        """Return the keys of settlements whose rows are not as they leave them.
+
+        A commit whose answer was lost may have carried them out before.
+        """
+        return {s.job.key for s in settlements if not s.left(self.find(s.job.id))}
 
 
 class DurableSteps(ABC):

@@ -102,6 +102,16 @@ def test_the_end_of_a_copy_is_not_that_of_the_job(bench: Bench, time: FakeClock,
     assert bench.outcomes(bad.id) == [*noted, "failed"]
 
 
+def test_a_copy_that_runs_alone_is_released_once(bench: Bench) -> None:
+    """Its job waits again, as if it had not been claimed; a second release is not taken for the first one."""
+    bench.publish("x")
+    [job] = claim(bench, 0, "w1")
+    assert job.copies
+    assert job.begun
+    assert settled(bench, released(job))
+    assert not settled(bench, released(job))
+
+
 def test_it_reappears_at_its_place_in_the_line(bench: Bench) -> None:
     """A copy of it goes before what became due later, and behind what has a higher priority."""
     [old] = bench.publish("old", lease=10)

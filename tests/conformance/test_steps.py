@@ -1,6 +1,7 @@
 """Steps of durable tasks: two writers of one row, of which neither overwrites the other, and no wake-up is lost."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -169,8 +170,25 @@ def test_a_wait_that_was_stored_before(bench: Bench) -> None:
     assert wait(bench, job)
     send(bench, job.id)
     assert wait(bench, job)
-    assert not wait(bench, job, name="other")
     assert due_at(bench, job.id) == at(2)
+
+
+def test_a_wait_that_only_looks_stored(bench: Bench) -> None:
+    """That of another attempt with its claim number (a power loss took its claim back), or that was requeued, is lost.
+
+    So is one whose job was put off instead, or to another moment.
+    """
+    job = held(bench)
+    assert wait(bench, job)
+    assert not wait(bench, replace(job, started_at=at(0.5)))
+    assert not wait(bench, job, SNOOZE, "", at(9))
+    job = held(bench)
+    assert wait(bench, job, SNOOZE, "", at(9))
+    assert not wait(bench, job, SNOOZE, "", at(10))
+    job = held(bench)
+    bench.bury(job)
+    bench.engine.requeue([job.id], at(2))
+    assert not wait(bench, job)
 
 
 def test_steps_survive_death(bench: Bench) -> None:

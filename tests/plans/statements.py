@@ -17,7 +17,7 @@ from .database import MANY
 
 HELD = json.dumps([["a" + "0" * 31, 1, "w0"], ["a" + "0" * 30 + "1", 1, "w1"]])
 IDS = json.dumps(["a" + "0" * 31, "a" + "0" * 30 + "1"])
-SETTLEMENTS = json.dumps([["a" + "0" * 31, 1, "w0", "READY", 1, 1, None, None, 1, None]])
+SETTLEMENTS = json.dumps([["a" + "0" * 31, 1, "w0", 1, 1, None, 1, None]])
 DONE = json.dumps({"a" + "0" * 31: [1, 1, 1, None, "null", 1]})
 BURIALS = json.dumps([["a" + "0" * 31, 1, "w0", 1, None, "[]", "E", "m", "f", 1, 1]])
 WAITS = json.dumps([["a" + "0" * 31, 1, "w0", 0, 1, "event", "paid", 1, 1, "{}"]])
@@ -81,19 +81,15 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "take keys back": (settling.TAKE_KEYS_BACK, {"held": HELD}, [KEY]),
     "make ready": (settling.MAKE_READY, {"settlements": SETTLEMENTS}, [KEY]),
     "wait": (settling.WAIT, {"settlements": WAITS}, [KEY, PARENT]),
-    "not waiting": (settling.NOT_WAITING, {"settlements": WAITS}, [KEY]),
     "steps": (steps.STEPS, OWN, [KEY]),
     "note steps": (steps.NOTE_STEPS, {**OWN, "done": "[]", "event": "$.none", "now": at(0)}, [KEY]),
     "event to an id": (steps.EVENT_TO_ID, {**EVENT, "id": "a" + "0" * 31}, [KEY]),
     "event to a key": (steps.EVENT_TO_KEY, {**EVENT, "queue_name": "q0", "unique_key": "k"}, [UNIQUE]),
     "wake parents": (steps.WAKE_PARENTS, {"ids": IDS, "now": at(0)}, [KEY, PARENT]),
     "unhide": (sql.UNHIDE, {"rowids": f"[{MANY + 1}, {MANY + 2}]"}, [ROWID]),
-    "not releasable": (settling.NOT_RELEASABLE, {"held": HELD}, [KEY]),
-    "not settled": (settling.NOT_SETTLED, {"settlements": SETTLEMENTS}, [KEY]),
     "remove unkept": (settling.REMOVE_UNKEPT, {"ids": IDS}, [KEY]),
     "bury": (settling.BURY, {"settlements": BURIALS}, [KEY]),
     "remove buried": (settling.REMOVE_BURIED, {"settlements": BURIALS}, [KEY, ROWID]),
-    "not buried": (settling.NOT_BURIED, {"settlements": BURIALS}, [LETTER]),
     "request stop": (sql.REQUEST_STOP, {"ids": IDS, "now": at(0), "by": "anna"}, [KEY]),
     "stop requested now": (sql.STOP_REQUESTED_NOW, {"ids": IDS, "now": at(0)}, [KEY]),
     "stop requests": (sql.STOP_REQUESTS, {"held": HELD}, [KEY]),

@@ -74,7 +74,7 @@ def test_settling_many_jobs_of_one_worker_is_not_quadratic(table: sqlite3.Connec
 
         def effort(count: int) -> int:
             ids = [f"b{number:031x}" for number in range(count)]
-            rows = [(job_id, 1, "w", "", 1, at(1), at(1), None, 1, None) for job_id in ids]
+            rows = [(job_id, 1, "w", 1, at(1), None, 1, None) for job_id in ids]
             done = {job_id: (1, 1, at(1), None, "null", 1) for job_id in ids}
             values = {"settlements": json.dumps(rows), "done": json.dumps(done), "worker_id": "w", "result": None}
             return work(table, STATEMENTS[name][0], values)

@@ -343,9 +343,14 @@ def test_dead_letter_ttl(alias: str, settings: Settings, time: FakeClock) -> Non
 
 
 Verb = Callable[[ClaimedJob], None]
-verbs = pytest.mark.parametrize(
-    "verb", [ClaimedJob.ack, ClaimedJob.nack, ClaimedJob.release, ClaimedJob.extend], ids=lambda verb: verb.__name__
-)
+
+
+def put_off(job: ClaimedJob) -> None:
+    job.release(5)
+
+
+ENDS = [ClaimedJob.ack, ClaimedJob.nack, ClaimedJob.release, put_off]
+verbs = pytest.mark.parametrize("verb", [*ENDS, ClaimedJob.extend], ids=lambda verb: verb.__name__)
 
 
 @verbs
@@ -363,7 +368,7 @@ def test_a_stale_holder_is_refused_and_the_new_holder_unharmed(queue: Queue, tim
 
 
 @verbs
-@pytest.mark.parametrize("first", [ClaimedJob.ack, ClaimedJob.nack, ClaimedJob.release], ids=lambda verb: verb.__name__)
+@pytest.mark.parametrize("first", ENDS, ids=lambda verb: verb.__name__)
 def test_a_job_is_settled_once(queue: Queue, time: FakeClock, first: Verb, verb: Verb) -> None:
     """A holder that has settled its job cannot change it any more, also before another claim takes it."""
     queue.publish("x")

@@ -8,17 +8,16 @@ from django.db.utils import IntegrityError
 from ...core import states
 from ...core.job import ClaimKey, HeldJob
 from ...core.settlement import Settlement
+from ..capabilities import Settling
 from .connection import PostgreSQLConnection
-from .statements import GUARD, GUARD_OF_BURIAL, HELD, Values, hexed, uuids
+from .statements import GUARD, GUARD_OF_BURIAL, HELD, NOT_HELD, Values, uuids
 from .steps import EVENTS, LOCK_ROWS, UNFINISHED_CHILD, with_steps
 
 GUARDED = ("job.id uuid", "job.claims bigint", "job.worker_id text")
 DONE = Values(*GUARDED, "attempts bigint", "finished_at bigint", "kept_until bigint", "result text",
               "job.started_at bigint")  # fmt: skip
-SETTLED = Values(
-    *(*GUARDED, "state text", "attempts bigint", "due_at bigint", "finished_at bigint", "history text"),
-    *("job.started_at bigint", "hidden_until bigint"),
-)
+SETTLED = Values(*GUARDED, "attempts bigint", "due_at bigint", "history text", "job.started_at bigint",
+                 "hidden_until bigint")  # fmt: skip
 BURIED = Values(
     *(*GUARDED, "finished_at bigint", "kept_until bigint", "history text", "failure.exception_class text"),
     *("failure.message text", "failure.fingerprint text", "attempts bigint", "job.started_at bigint"),
@@ -79,38 +78,6 @@ SET state = 'READY', worker_id = '', copies = NULL, lease_until = NULL, attempts
         ELSE {with_steps(waiting="mine.text")} END
 FROM {WAITS.mine} WHERE {GUARD} AND job.cancelled_at IS NULL"""
 
-# What a job waits for is in its steps, wherever an event or a limit has moved it since.
-NOT_WAITING = f"""
-SELECT {hexed("mine.id")}, mine.claims FROM {WAITS.mine}
-WHERE NOT EXISTS (
-    SELECT 1 FROM vtqueue_job AS job
-    WHERE job.id = ANY(%(ids)s::uuid[]) AND job.id = mine.id AND job.claims = mine.claims AND job.state = 'READY'
-      AND job.attempts = mine.attempts
-      AND CASE mine.kind WHEN 'snooze' THEN job.due_at = mine.until
-          ELSE job.steps::json ->> 'waiting' = mine.text END
-)"""
-
-NOT_RELEASABLE = f"""
-SELECT {hexed("mine.id")}, mine.claims FROM {HELD.mine}
-WHERE NOT EXISTS (SELECT 1 FROM vtqueue_job AS job WHERE {GUARD} AND job.cancelled_at IS NULL)"""
-
-# Run if ACK or MAKE_READY has changed fewer rows than it was given. A row that is exactly as the settlement leaves it
-# was settled by it: now, or before, by a commit whose answer was lost. The claim number alone does not prove that: a
-# row that another settlement has changed, or that was requeued, has the same number. A release leaves no trace in the
-# row, so NOT_RELEASABLE looks before it.
-NOT_SETTLED = f"""
-SELECT {hexed("mine.id")}, mine.claims FROM {SETTLED.mine}
-WHERE NOT EXISTS (
-    SELECT 1 FROM vtqueue_job AS job
-    WHERE job.id = ANY(%(ids)s::uuid[]) AND job.id = mine.id AND job.claims = mine.claims AND job.state = mine.state
-      AND job.attempts = mine.attempts
-      AND job.finished_at IS NOT DISTINCT FROM mine.finished_at AND CASE
-          WHEN mine.due_at IS NOT NULL THEN job.due_at = mine.due_at
-          WHEN mine.history IS NOT NULL THEN job.history = mine.history
-          ELSE true
-      END
-)"""
-
 REMOVE_UNKEPT = """
 DELETE FROM vtqueue_job WHERE id = ANY(%(ids)s::uuid[]) AND state = 'SUCCESSFUL' AND kept_until = finished_at"""
 
@@ -132,16 +99,8 @@ WITH gone AS (
 INSERT INTO vtqueue_deadletter ({", ".join(LETTER)}) SELECT {", ".join(LETTER)} FROM gone
 ON CONFLICT (id) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in LETTER[1:])}"""
 
-NOT_BURIED = f"""
-SELECT {hexed("mine.id")}, mine.claims FROM {BURIED.mine}
-WHERE NOT EXISTS (
-    SELECT 1 FROM vtqueue_deadletter AS letter
-    WHERE letter.id = ANY(%(ids)s::uuid[]) AND letter.id = mine.id AND letter.claims = mine.claims
-      AND letter.died_at = mine.finished_at
-)"""
 
-
-class PostgreSQLSettling(PostgreSQLConnection):
+class PostgreSQLSettling(PostgreSQLConnection, Settling):
     """The part of an Engine that settles."""
 
     def settle(self, settlements: Sequence[Settlement]) -> set[ClaimKey]:
@@ -173,26 +132,22 @@ class PostgreSQLSettling(PostgreSQLConnection):
             self._take_keys_back([job])
 
     def _make_ready(self, again: Sequence[Settlement]) -> set[ClaimKey]:
-        rows = SETTLED.given(again)
         released = [s.job for s in again if s.due_at is None and s.history is None]
-        refused = self._keys(NOT_RELEASABLE, HELD.given(released)) if released else set()
-        if self._run(MAKE_READY, rows) == len(again):
+        refused = self._keys(NOT_HELD, HELD.given(released)) if released else set()
+        if self._run(MAKE_READY, SETTLED.given(again)) == len(again):
             return set()
-        return refused | self._keys(NOT_SETTLED, rows)
+        return refused | self.not_carried_out(again)
 
     def _wait(self, waits: Sequence[Settlement]) -> set[ClaimKey]:
-        rows = WAITS.given(waits)
-        return set() if self._run(WAIT, rows) == len(waits) else self._keys(NOT_WAITING, rows)
+        return set() if self._run(WAIT, WAITS.given(waits)) == len(waits) else self.not_carried_out(waits)
 
     def _ack(self, done: Sequence[Settlement]) -> set[ClaimKey]:
-        lost: set[ClaimKey] = set()
-        if self._run(ACK, DONE.given(done)) != len(done):
-            lost = self._keys(NOT_SETTLED, SETTLED.given(done))
+        lost = set() if self._run(ACK, DONE.given(done)) == len(done) else self.not_carried_out(done)
         unkept = [s.job.id for s in done if s.kept_until is not None and s.kept_until == s.finished_at]
         if unkept:
             self._run(REMOVE_UNKEPT, {"ids": unkept})
         return lost
 
     def _bury(self, settlements: Sequence[Settlement]) -> set[ClaimKey]:
-        rows = BURIED.given(settlements)
-        return set() if self._run(BURY, rows) == len(settlements) else self._keys(NOT_BURIED, rows)
+        buried = self._run(BURY, BURIED.given(settlements))
+        return set() if buried == len(settlements) else self.not_carried_out(settlements)

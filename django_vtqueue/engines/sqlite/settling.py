@@ -12,8 +12,9 @@ from operator import attrgetter
 from ...core import states
 from ...core.job import ClaimKey
 from ...core.settlement import Settlement
+from ..capabilities import Settling
 from .connection import SQLiteConnection
-from .statements import GUARD, GUARD_OF_BURIAL, guard
+from .statements import GUARD, GUARD_OF_BURIAL, NOT_HELD, guard
 from .steps import UNFINISHED_CHILD
 
 
@@ -33,7 +34,7 @@ class Values:
 
 GUARDED = ("job.id", "job.claims", "job.worker_id")  # in the order of GUARD
 DONE = Values("job.claims", "attempts", "finished_at", "kept_until", "result", "job.started_at")
-SETTLED = Values(*GUARDED, "state", "attempts", "due_at", "finished_at", "history", "job.started_at", "hidden_until")
+SETTLED = Values(*GUARDED, "attempts", "due_at", "history", "job.started_at", "hidden_until")
 BURIED = Values(
     *(*GUARDED, "finished_at", "kept_until", "history"),
     *("failure.exception_class", "failure.message", "failure.fingerprint", "attempts", "job.started_at"),
@@ -94,39 +95,6 @@ SET state = 'READY', worker_id = '', copies = NULL, lease_until = NULL, attempts
         ELSE json_set(coalesce(steps, '{{}}'), '$.waiting', json({WAITS.text})) END
 FROM json_each(:settlements) AS mine WHERE {GUARD} AND cancelled_at IS NULL"""
 
-# What a job waits for is in its steps, wherever an event or a limit has moved it since.
-NOT_WAITING = f"""
-SELECT json_group_array(json_array({WAITS.id}, {WAITS.claims}))
-FROM json_each(:settlements) AS mine
-WHERE NOT EXISTS (
-    SELECT 1 FROM vtqueue_job
-    WHERE id = {WAITS.id} AND claims = {WAITS.claims} AND state = 'READY' AND attempts = {WAITS.attempts}
-      AND CASE {WAITS.kind} WHEN 'snooze' THEN due_at = {WAITS.until}
-          ELSE json_valid(steps) AND json_extract(steps, '$.waiting') = json({WAITS.text}) END
-)"""
-
-# A release leaves no trace in the row, so this looks before it.
-NOT_RELEASABLE = f"""
-SELECT json_group_array(json_array(json_extract(mine.value, '$[0]'), json_extract(mine.value, '$[1]')))
-FROM json_each(:held) AS mine
-WHERE NOT EXISTS (SELECT 1 FROM vtqueue_job WHERE {GUARD} AND cancelled_at IS NULL)"""
-
-# Run if ACK or MAKE_READY has changed fewer rows than it was given. A row that is exactly as the settlement leaves it
-# was settled by it: now, or before, by a commit whose answer was lost. The claim number alone does not prove that: a
-# row that another settlement has changed, or that was requeued, has the same number.
-NOT_SETTLED = f"""
-SELECT json_group_array(json_array({SETTLED.id}, {SETTLED.claims}))
-FROM json_each(:settlements) AS mine
-WHERE NOT EXISTS (
-    SELECT 1 FROM vtqueue_job
-    WHERE id = {SETTLED.id} AND claims = {SETTLED.claims} AND state = {SETTLED.state} AND attempts = {SETTLED.attempts}
-      AND finished_at IS {SETTLED.finished_at} AND CASE
-          WHEN {SETTLED.due_at} IS NOT NULL THEN due_at = {SETTLED.due_at}
-          WHEN {SETTLED.history} IS NOT NULL THEN history = {SETTLED.history}
-          ELSE 1
-      END
-)"""
-
 REMOVE_UNKEPT = """
 DELETE FROM vtqueue_job
 WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'SUCCESSFUL' AND kept_until = finished_at"""
@@ -148,16 +116,6 @@ REMOVE_BURIED = f"""
 DELETE FROM vtqueue_job WHERE rowid IN (
     SELECT vtqueue_job.rowid FROM json_each(:settlements) AS mine CROSS JOIN vtqueue_job WHERE {GUARD_OF_BURIAL}
 )"""
-
-NOT_BURIED = f"""
-SELECT json_group_array(json_array({BURIED.id}, {BURIED.claims}))
-FROM json_each(:settlements) AS mine
-WHERE NOT EXISTS (
-    SELECT 1 FROM vtqueue_deadletter
-    WHERE id = {BURIED.id} AND claims = {BURIED.claims} AND died_at = {BURIED.finished_at}
-)"""
-
-
 _encode = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps would make an encoder for each call
 
 
@@ -166,7 +124,7 @@ def _json(settlements: Sequence[Settlement], values: Values) -> str:
     return _encode([values.of(settlement) for settlement in settlements])
 
 
-class SQLiteSettling(SQLiteConnection):
+class SQLiteSettling(SQLiteConnection, Settling):
     """The part of an Engine that settles."""
 
     def settle(self, settlements: Sequence[Settlement]) -> set[ClaimKey]:
@@ -194,16 +152,15 @@ class SQLiteSettling(SQLiteConnection):
         return lost
 
     def _make_ready(self, ready: Sequence[Settlement]) -> set[ClaimKey]:
-        rows = _json(ready, SETTLED)
         released = [guard(s.job) for s in ready if s.due_at is None and s.history is None]
-        refused = self._keys(NOT_RELEASABLE, {"held": json.dumps(released)}) if released else set()
-        if self._run(MAKE_READY, {"settlements": rows}) == len(ready):
+        refused = self._keys(NOT_HELD, {"held": json.dumps(released)}) if released else set()
+        if self._run(MAKE_READY, {"settlements": _json(ready, SETTLED)}) == len(ready):
             return set()
-        return refused | self._keys(NOT_SETTLED, {"settlements": rows})
+        return refused | self.not_carried_out(ready)
 
     def _wait(self, waits: Sequence[Settlement]) -> set[ClaimKey]:
-        rows = {"settlements": _json(waits, WAITS)}
-        return set() if self._run(WAIT, rows) == len(waits) else self._keys(NOT_WAITING, rows)
+        changed = self._run(WAIT, {"settlements": _json(waits, WAITS)})
+        return set() if changed == len(waits) else self.not_carried_out(waits)
 
     def _ack(self, done: Sequence[Settlement], result: str | None = None) -> set[ClaimKey]:
         """Acknowledge jobs; ``result``: that of a single one."""
@@ -212,9 +169,7 @@ class SQLiteSettling(SQLiteConnection):
         if others or len(ended) < len(done):  # a job that was lost and claimed again is there twice
             return set().union(*(self._ack([settlement]) for settlement in done))
         values = {"done": _encode(ended), "worker_id": worker_id, "result": result}
-        lost: set[ClaimKey] = set()
-        if self._run(ACK, values) != len(done):
-            lost = self._keys(NOT_SETTLED, {"settlements": _json(done, SETTLED)})
+        lost = set() if self._run(ACK, values) == len(done) else self.not_carried_out(done)
         unkept = [s.job.id for s in done if s.kept_until is not None and s.kept_until == s.finished_at]
         if unkept:
             self._run(REMOVE_UNKEPT, {"ids": json.dumps(unkept)})
@@ -224,6 +179,4 @@ class SQLiteSettling(SQLiteConnection):
         rows = _json(settlements, BURIED)
         buried = self._run(BURY, {"settlements": rows})
         self._run(REMOVE_BURIED, {"settlements": rows})
-        if buried == len(settlements):
-            return set()
-        return self._keys(NOT_BURIED, {"settlements": rows})
+        return set() if buried == len(settlements) else self.not_carried_out(settlements)
