@@ -73,10 +73,7 @@ def attempts(entry: JobOrLetter, items: list[history.Entry], alive: set[str], si
 
 def begins_of_steps(entry: JobOrLetter) -> list[int]:
     """Return when the steps of a durable task have begun; nothing in them is sure to have the right type."""
-    try:
-        done = steps.read(entry.steps).done
-    except (ValueError, RecursionError):
-        return []
+    done = steps.readable(entry.steps).done
     return [began for record in done if (began := instant(record.get("began"))) is not None]
 
 

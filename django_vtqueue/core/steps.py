@@ -89,6 +89,14 @@ def read(stored: Any) -> Steps:
     return Steps(done, events, _waiting(parts.get("waiting")))
 
 
+def readable(stored: Any) -> Steps:
+    """Return stored steps as ``read`` does; none if they are damaged."""
+    try:
+        return read(stored)
+    except (ValueError, RecursionError):
+        return Steps([], [], None)
+
+
 def skipped(found: Steps, name: str, value: Any, now: int) -> Steps:
     """Return steps with one more, which was not made: what the job waits for, else a step of this name.
 
@@ -138,10 +146,7 @@ def _waiting(stored: Any) -> Waiting | None:
 
 def waiting_of(stored: Any) -> tuple[Waiting, int] | None:
     """Return what a job waits for, given its steps, and how many children it has there; None if they are damaged."""
-    try:
-        found = read(stored)
-    except (ValueError, RecursionError):
-        return None
+    found = readable(stored)
     children = found.done[-1].get("children") if found.done else None
     return (found.waiting, len(children) if isinstance(children, list) else 0) if found.waiting else None
 

@@ -106,10 +106,7 @@ def ended(child: ChildJob, kept: Any, own: Mask) -> ChildJob:
 
 def has_tree(entry: JobOrLetter) -> bool:
     """Return whether a job has a parent, or has had children."""
-    try:
-        return entry.parent_id is not None or any("children" in record for record in steps.read(entry.steps).done)
-    except (ValueError, RecursionError):
-        return False
+    return entry.parent_id is not None or any("children" in record for record in steps.readable(entry.steps).done)
 
 
 def tree(entry: JobOrLetter, most: int = MOST_NODES) -> Tree:

@@ -77,11 +77,8 @@ def steps_of(entry: Job | DeadLetter, mask: Mask) -> tuple[list[dict[str, Any]],
 
     Nothing if that is damaged.
     """
-    try:
-        found = steps.read(entry.steps)
-        return tuple([{**each, "value": mask.hide(each.get("value"))} for each in some] for some in found[:2])
-    except (ValueError, RecursionError):
-        return [], []
+    found = steps.readable(entry.steps)
+    return tuple([{**each, "value": mask.hide(each.get("value"))} for each in some] for some in found[:2])
 
 
 def tree_of(entry: Job | DeadLetter, now: int) -> Iterator[str]:
