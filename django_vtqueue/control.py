@@ -141,7 +141,7 @@ def cancel(job_ids: Named, using: str | None = None, by: str = "") -> list[UUID]
         given = [job_id.hex for job_id in ids]
         engine.lock_families(given)
         now = engine.now()
-        changed, waiting = engine.request_stop(given, now, by)
+        changed, waiting = engine.request_cancel(given, now, by)
         settle(engine, [cancelled(job, by, now) for job in waiting])
         children = Job.objects.using(database).filter(UNFINISHED, parent_id__in=list(map(UUID, changed)))
         for some in slices(list(children.values_list("pk", flat=True))):

@@ -52,7 +52,7 @@ class NewJobs:
 class HeldJob:
     """A claimed row as its holder knows it: ``id``, ``claims``, ``worker_id`` together are the right to change it.
 
-    ``cancelled_by``: the name of the user who wants it to stop ("": not known), None without such a request.
+    ``cancelled_by``: the name of the user who has cancelled it ("": not known), None if no one has.
     ``progress``: the last one that its code has reported; ``progress_in_row``: the stored one.
     ``worker_stops``: its worker is to stop, so code that can go on later shall give it back.
     """

@@ -20,7 +20,7 @@ class Settlement:
 
     ``due_at``: the new place in the line of a READY job; None: it keeps the one it has. ``hidden_until``: it is not
     visible before, for its code may still be running. ``kept_until``: when the row may be deleted; of a dead letter
-    queue/settling.py sets it. ``stopped``: it was to wait again, but had a stop request. ``requested``: the state,
+    queue/settling.py sets it. ``cancelled``: it was to wait again, but was cancelled. ``requested``: the state,
     ``due_at`` and ``finished_at`` that were asked for, of a settlement that has ended one copy of the job only.
     ``waiting``: of a job that is READY: for what its task waits, or that it has put the job off.
     """
@@ -35,7 +35,7 @@ class Settlement:
     history: str | None = None
     failure: Failure | None = None
     hidden_until: int | None = field(default=None, kw_only=True)
-    stopped: bool = field(default=False, kw_only=True)
+    cancelled: bool = field(default=False, kw_only=True)
     requested: tuple[str, int | None, int | None] | None = field(default=None, kw_only=True)
     waiting: Waiting | None = field(default=None, kw_only=True)
 
@@ -86,7 +86,7 @@ def suspended(job: HeldJob, waiting: Waiting) -> Settlement:
     return Settlement(job, states.READY, job.attempts - job.begun, due_at=waiting.until, waiting=waiting)
 
 
-def put_off(job: HeldJob, until: float | timedelta | datetime, now: int) -> Settlement:
+def snoozed(job: HeldJob, until: float | timedelta | datetime, now: int) -> Settlement:
     """Return the settlement of a job that is put off by seconds or a timedelta, or to a moment."""
     instant = to_instant(until) if isinstance(until, datetime) else now + microseconds(until)
     return suspended(job, Waiting(SNOOZE, "", max(instant, now), now))
@@ -145,7 +145,7 @@ def cancelled(job: HeldJob, by: str, now: int) -> Settlement:
 
 def end_cancelled(settlement: Settlement, by: str, now: int) -> None:
     """Change the settlement of a job that would wait again: the job becomes a dead letter, cancelled by ``by``."""
-    settlement.stopped = True
+    settlement.cancelled = True
     _make_burial(settlement, history.CANCELLED, recorded(Cancelled, cancellation(by)), now)
 
 

@@ -247,16 +247,16 @@ class Engine(Portable, Settling, RowLocks, Overflow, Limiting, DurableSteps, Clo
         """
 
     @abstractmethod
-    def request_stop(self, job_ids: Sequence[str], now: int, by: str) -> tuple[set[str], list[HeldJob]]:
-        """Write a stop request into unfinished jobs that have none, unless their queue is reserved.
+    def request_cancel(self, job_ids: Sequence[str], now: int, by: str) -> tuple[set[str], list[HeldJob]]:
+        """Write a cancel request into unfinished jobs that have none, unless their queue is reserved.
 
         Return the ids of the jobs into which it was written now, and those of them that wait: the caller settles these
         in the same transaction (see ``cancelled``).
         """
 
     @abstractmethod
-    def stop_requests(self, jobs: Sequence[HeldJob]) -> dict[ClaimKey, str]:
-        """Return which of these held rows have a stop request, and by whom ("": not known)."""
+    def cancel_requests(self, jobs: Sequence[HeldJob]) -> dict[ClaimKey, str]:
+        """Return which of these held rows have a cancel request, and by whom ("": not known)."""
 
     @abstractmethod
     def write_progress(self, said: Sequence[tuple[HeldJob, Progress]]) -> None:

@@ -17,10 +17,10 @@ from ..core.settlement import Settlement
 
 
 class Noted(NamedTuple):
-    """What a row says when steps were written: their bytes, and whether the job is wanted to stop."""
+    """What a row says when steps were written: their bytes, and whether the job is to give its slot back."""
 
     size: int
-    stopped: bool
+    to_suspend: bool
 
 
 class Settling(ABC):
@@ -30,7 +30,7 @@ class Settling(ABC):
     def settle(self, settlements: Sequence[Settlement]) -> set[ClaimKey]:
         """Carry out settlements, each only for its holder; return the keys of those that were not carried out.
 
-        Such a job is no longer held, or it has a stop request and would wait again (see ``stop_requests``). A job that
+        Such a job is no longer held, or it was cancelled and would wait again (see ``cancel_requests``). A job that
         waits has no holder, and can only be buried. Without ``due_at`` a job keeps its place in the line.
         """
 
@@ -60,7 +60,7 @@ class DurableSteps(ABC):
     def write_steps(self, job: HeldJob, done: str, now: int, event: int | None = None) -> Noted | None:
         """Write what a held job has done, only for its holder: it waits for nothing now; None if it is not held.
 
-        ``event``: the index of an event that this takes out. ``stopped``: it was asked to stop, or its queue is paused.
+        ``event``: the index of an event that this takes out. ``to_suspend``: it was cancelled, or its queue is paused.
         """
 
     @abstractmethod
@@ -101,7 +101,7 @@ class Overflow(ABC):
         The last copy that may run keeps the lease up. If that lease ends too, a replacement is started. After as many
         replacements as copies may run the job is not returned any more: its lease ends as that of any other.
 
-        Left out are those that were asked to stop, and those that the scope's worker runs itself. See ``ended``.
+        Left out are those that were cancelled, and those that the scope's worker runs itself. See ``ended``.
         """
 
     @abstractmethod
@@ -115,7 +115,7 @@ class Overflow(ABC):
     def copies(self, jobs: Sequence[HeldJob]) -> dict[ClaimKey, tuple[str, str | None]]:
         """Return, of these copies, those that may still be the first to end.
 
-        With each go all copies of its job, as text, and who has asked the job to stop ("": not known, None: not asked).
+        With each go all copies of its job, as text, and who has cancelled the job ("": not known, None: no one).
         """
 
     @abstractmethod

@@ -25,7 +25,7 @@ from ..core.settlement import (
     cancellation,
     exhausted,
     failed,
-    put_off,
+    snoozed,
     succeeded,
     suspended,
 )
@@ -167,8 +167,8 @@ class Execution:
         if received(task_started):
             task_started.send_robust(type(backend), task_result=self.result)
         if task.takes_context:
-            # A transactional task holds the write lock, so its context works on a copy of the job: no stop request can
-            # be written meanwhile, and its progress cannot be.
+            # A transactional task holds the write lock, so its context works on a copy of the job: it cannot be
+            # cancelled meanwhile, and its progress cannot be written.
             seen_by_task = replace(job) if self.options.get("transactional") else job
             limit = self.policy.max_steps_bytes
             self._ledger = Ledger(
@@ -211,7 +211,7 @@ class Execution:
 
     def snooze(self, error: Snooze) -> Outcome:
         """Return the outcome of a call that has put the job off."""
-        return self._conclude(put_off(self.job, error.until, self.backend.now() + self.later))
+        return self._conclude(snoozed(self.job, error.until, self.backend.now() + self.later))
 
     def outcome_of(self, error: BaseException) -> Outcome:
         """Return the outcome of a call that raised ``error``, however broken that is: another attempt, or the end."""

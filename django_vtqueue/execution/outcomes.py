@@ -79,7 +79,7 @@ def _send(result: TaskResult, exception: BaseException | None, backend: VTQueueB
 def burial(settlement: Settlement, backend: VTQueueBackend) -> Outcome:
     """Return the outcome of a job that became a dead letter without being executed to its end.
 
-    Its last holder died, it was asked to stop and not started again, it has expired, or its row cannot be read.
+    Its last holder died, it was cancelled and not started again, it has expired, or its row cannot be read.
     """
     job, failure = settlement.job, settlement.failure
     assert failure  # it is in the letter

@@ -51,13 +51,13 @@ def why(entry: Job | DeadLetter, now: int, limits: Limits = NO_LIMITS) -> str:
         case "retrying":
             return retrying(entry)
         case "running":
-            return stop_request(entry, now) + (copies_of(entry, now) or held(entry, visible_at - now, now))
+            return cancel_request(entry, now) + (copies_of(entry, now) or held(entry, visible_at - now, now))
         case "expired" if several := copies_of(entry, now, least=1):
-            return stop_request(entry, now) + several + "; " + takers(entry, now)
+            return cancel_request(entry, now) + several + "; " + takers(entry, now)
         case "expired":
             since = {"worker": shown_worker(entry.worker_id), "age": duration(now - visible_at)}
             expired = _("the lease of %(worker)s ended %(age)s ago") % since
-            return stop_request(entry, now) + expired + "; " + takers(entry, now)
+            return cancel_request(entry, now) + expired + "; " + takers(entry, now)
         case "due":
             due = _("due for %(age)s") % {"age": duration(now - visible_at)}
             return due + expiry(entry, now) + "; " + (at_limit(entry, limits, now) or takers(entry, now))
@@ -171,8 +171,8 @@ def snoozed(job: Job) -> bool:
     return started is not None and all(item.get("started") != started for item in history.read(job.history))
 
 
-def stop_request(job: Job, now: int) -> str:
-    """Return who has asked a job to stop, if it was asked, and what follows from that."""
+def cancel_request(job: Job, now: int) -> str:
+    """Return who has cancelled a job that runs, if it was cancelled, and what follows from that."""
     if job.cancelled_at is None:
         return ""
     values = {"by": job.cancelled_by, "age": duration(max(now - to_instant(job.cancelled_at), 0))}

@@ -2,7 +2,7 @@
 
 A job is one row with some three versions: stored, leased, finished. Each lease changes the indexes, since what waits
 and what is held must be found by a seek: such an update is never "heap-only". The start of an attempt that was claimed
-ahead, progress, steps and stop requests change no indexed column.
+ahead, progress, steps and cancel requests change no indexed column.
 
 - fillfactor: pages are filled to 70 percent, so that the next version finds room beside the last one. Then what changes
   no indexed column leaves the indexes alone (2 of 3 such updates, where it was 1 of 40), and the log has a sixth less.

@@ -11,7 +11,7 @@ from ..core.failures import MAX_MESSAGE, Failure, describe, shorten, shown, stor
 from ..core.ids import parse_id
 from ..core.job import HeldJob
 from ..core.masks import Mask, replaced
-from ..core.settlement import Settlement, failed, put_off, released, succeeded
+from ..core.settlement import Settlement, failed, released, snoozed, succeeded
 from ..engines import Engine, engine_for, mask_words
 from ..exceptions import LeaseLost
 from .settling import settle
@@ -80,7 +80,7 @@ class ClaimedJob:
         ``until``: put off by so many seconds (or a timedelta), or to this moment, as ``raise Snooze(until)`` does.
         Raises LeaseLost like ack.
         """
-        self._settle(released(self._held) if until is None else put_off(self._held, until, self._engine.now()))
+        self._settle(released(self._held) if until is None else snoozed(self._held, until, self._engine.now()))
 
     def extend(self, seconds: float | timedelta | None = None) -> None:
         """Keep the job hidden until now + ``seconds`` (default: its visibility timeout); it is not added up.

@@ -84,7 +84,7 @@ class Taken:
 
     @property
     def buried(self) -> list[Settlement]:
-        """The endings that made dead letters: of jobs without an attempt left, asked to stop, or expired."""
+        """The endings that made dead letters: of jobs without an attempt left, cancelled, or expired."""
         return [ending for ending in self.endings if ending.state == states.FAILED]
 
 
@@ -259,11 +259,12 @@ class Claims:
 def start_attempt(engine: Engine, job: HeldJob, now: int) -> bool:
     """Count the attempt of a job that has waited for its turn since its claim; return whether it may begin.
 
-    It may not if it was asked to stop or has expired, or its queue was paused. To be called inside
+    It may not if it was cancelled or has expired, or its queue was paused. To be called inside
     ``engine.transaction()``.
     """
-    stopped = job.queue_name in paused_queues(engine, now) or engine.stop_requests([job])
-    return not stopped and engine.start_attempts([job], now) == 1
+    if job.queue_name in paused_queues(engine, now) or engine.cancel_requests([job]):
+        return False
+    return engine.start_attempts([job], now) == 1
 
 
 def collect(engine: Engine, taken: Taken) -> list[HeldJob]:

@@ -1,4 +1,4 @@
-"""The end of attempts: settlements are carried out, each for its holder; a job with a stop request is buried.
+"""The end of attempts: settlements are carried out, each for its holder; a cancelled job does not wait again.
 
 Of a job with copies (a queue with ``overflow``) the first success ends the job, whichever claim it has; every other end
 is that of one copy, as long as another one runs.
@@ -19,8 +19,8 @@ from .workers import gone
 def settle(engine: Engine, settlements: Sequence[Settlement]) -> set[ClaimKey]:
     """Carry out settlements inside a transaction, each only for its holder; return the keys of the lost jobs.
 
-    A settlement after which a job with a stop request would wait again becomes the end of that job. The progress of a
-    job is written before its settlement. A dead letter is kept for as long as the options of its queue say.
+    A settlement after which a cancelled job would wait again becomes the end of that job. The progress of a job is
+    written before its settlement. A dead letter is kept for as long as the options of its queue say.
     """
     with_copies = [s for s in settlements if s.job.copies and s.job.begun]
     if with_copies:  # what is read of a row must be true until it is written
@@ -53,11 +53,11 @@ def settle_as_holder(engine: Engine, settlements: Sequence[Settlement]) -> set[C
     """
     lost = _write(engine, settlements)
     if refused := [s for s in settlements if s.job.key in lost and s.state == states.READY]:
-        requests = engine.stop_requests([s.job for s in refused])
-        if stopped := [s for s in refused if s.job.key in requests]:
-            for settlement in stopped:
+        requests = engine.cancel_requests([s.job for s in refused])
+        if cancelled := [s for s in refused if s.job.key in requests]:
+            for settlement in cancelled:
                 end_cancelled(settlement, requests[settlement.job.key], engine.now())
-            lost = (lost - requests.keys()) | _write(engine, stopped)
+            lost = (lost - requests.keys()) | _write(engine, cancelled)
     if tied := [s for s in settlements if s.job.parent_id or s.job.concurrency_key is not None]:
         _wake_others(engine, [s for s in tied if s.job.key not in lost] if lost else tied)
     return lost

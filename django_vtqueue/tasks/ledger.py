@@ -43,7 +43,7 @@ class Ledger:
     transactional: bool = False
     position: int = 0  # in ``done``
     suspended: Suspend | None = None
-    stopped: bool = False  # it is wanted to stop
+    to_suspend: bool = False  # its job is to give its slot back, where it can go on later
     _stored: steps.Steps | None = None  # None: not read yet
     misfit: DurableMismatch | None = None  # the code does not fit what is stored
     _turn: list[None] = field(default_factory=lambda: [None])  # empty while a call is under way; its pop is atomic
@@ -211,7 +211,7 @@ class Ledger:
         except BaseException as error:
             self._stored, self._failed = None, error
             raise
-        self.stopped = noted.stopped
+        self.to_suspend = noted.to_suspend
         events = [each for index, each in enumerate(self.stored.events) if index != event]
         self._stored = steps.Steps(self.done, events, None)
 

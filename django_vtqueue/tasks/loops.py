@@ -29,7 +29,7 @@ def iterate(ledger: Ledger, name: str, source: Any) -> Iterator[Any]:
         if not begun:
             record["item"] = behind
             ledger.back_to(base)
-            if ledger.stopped or ledger.held.worker_stops:
+            if ledger.to_suspend or ledger.held.worker_stops:
                 raise ledger.suspend(SNOOZE, name, ledger.held.due_at, ledger.now())
         elif record.get("item") != behind:
             break

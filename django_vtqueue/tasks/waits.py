@@ -65,7 +65,7 @@ def gather(ledger: Ledger, name: str, calls: Sequence[TaskCall], again: Sequence
                 ledger.write()  # first of all: on SQLite a transaction that has read may be refused the lock
             if requeue:
                 ledger.children.requeue(record["children"], requeue["ended"], requeue["worker"])
-            if ledger.engine.stop_requests([ledger.held]):  # the row is locked now: a later one sees these children
+            if ledger.engine.cancel_requests([ledger.held]):  # the row is locked now: a later one sees these children
                 raise ledger.suspend(SNOOZE, name, ledger.held.due_at, ledger.now())
     ids = record["children"]
     if len(ids) != len(calls):

@@ -81,7 +81,7 @@ def run_due(
                 outcome.settlement.shift(at - now)
                 with engine.transaction():
                     lost = settle(engine, [outcome.settlement])
-                if outcome.settlement.stopped:
+                if outcome.settlement.cancelled:
                     outcome = burial(outcome.settlement, backend)
                 outcome.settled = Settled.LOST if lost else Settled.DONE
             if outcome.settled is Settled.DONE:

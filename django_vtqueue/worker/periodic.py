@@ -9,9 +9,9 @@ from ..engines import Engine, Listener
 from ..queue.clock_repair import ClockRepair
 from ..queue.doorbell import HEARING_LOOK, LOOK, RARE_LOOK
 from ..queue.origin import foreign_origin
+from .cancel_and_progress import CancelAndProgress
 from .heartbeat import Heartbeat
 from .maintenance import Maintenance
-from .running_jobs import RunningJobs
 from .schedules import Schedules
 from .work import Work
 
@@ -31,7 +31,7 @@ class PeriodicWork:
         self.engine, self.heartbeat, self.work, self.next_due = engine, heartbeat, work, work.next_due
         self.clock_repair = ClockRepair(engine)
         self.maintenance = Maintenance(work, self.clock_repair)
-        self.running_jobs = RunningJobs(engine, work.in_flight, work.leases)
+        self.cancel_and_progress = CancelAndProgress(engine, work.in_flight, work.leases)
         self.schedules = Schedules(engine, work.backend, heartbeat.worker)
         self.listener = Listener()
         self.foreign = False
@@ -53,7 +53,7 @@ class PeriodicWork:
             self.next_due.forget()
             self.work.note_ended_elsewhere(endings)
         self.work.recorder.write()
-        self.running_jobs.do_what_is_due()
+        self.cancel_and_progress.do_what_is_due()
         if not self.foreign and self.schedules.keep():
             self.next_due.forget()
 
@@ -74,7 +74,7 @@ class PeriodicWork:
         if changed := self.engine.changed():
             self.next_due.forget()
             self.heartbeat.others.look_again()
-            self.running_jobs.look_again()
+            self.cancel_and_progress.look_again()
             self.schedules.look_again()
             self._watchful_until = 0.0 if first else now + WATCHFUL
         return replaced or changed

@@ -245,7 +245,7 @@ class Work:
                 self.next_due.forget()  # what it waits for may have come already; its parent may be due now
             elif settlement.state == states.READY:
                 self.next_due.expect(settlement.due_at or 0)
-            if settlement.stopped:
+            if settlement.cancelled:
                 self.pool.announce_burial(settlement)
             elif not given_back or settlement.waiting:
                 ended.append(outcome)

@@ -73,10 +73,10 @@ def test_a_job_that_runs_is_asked(bench: Bench, time: FakeClock) -> None:
     held = bench.one(now=1)
     before = bench.found(job_id)
     time.instant = at(2)
-    assert bench.engine.stop_requests([held]) == {}
+    assert bench.engine.cancel_requests([held]) == {}
     assert cancel(bench, job_id) == [job_id]
     assert bench.found(job_id) == before
-    assert bench.engine.stop_requests([held]) == {held.key: "anna"}
+    assert bench.engine.cancel_requests([held]) == {held.key: "anna"}
     assert not lost(bench, succeeded(held, "1", at(3), None))
     assert (bench.found(job_id).state, job(bench, job_id).cancelled_by) == ("SUCCESSFUL", "anna")
 
@@ -121,7 +121,7 @@ def test_what_was_asked_to_stop_is_not_given_back(
     assert (dead.exception_class, bench.found(job_id).finished_at) == (CLASS, at(6))
     assert bench.letters.filter(kept_until=at(6 + DAY)).exists()
     assert not lost(bench, settlement)
-    assert settlement.stopped
+    assert settlement.cancelled
 
 
 def test_a_failure_for_good_keeps_its_own_name(bench: Bench) -> None:
@@ -172,15 +172,15 @@ def test_many_are_cancelled_a_few_at_a_time(bench: Bench, monkeypatch: pytest.Mo
     """However many they are, no other writer waits for long, and only a few are in memory."""
     monkeypatch.setattr("django_vtqueue.core.ids.SLICE", 2)
     engine, committed = engine_for(bench.engine.alias), []
-    request_stop = engine.request_stop
+    request_cancel = engine.request_cancel
 
     def counted(*values: Any) -> Any:
         with closing(connections[bench.engine.alias].copy()) as other, other.cursor() as cursor:
             cursor.execute("SELECT count(*) FROM vtqueue_deadletter")
             committed.append(cursor.fetchone()[0])
-        return request_stop(*values)
+        return request_cancel(*values)
 
-    monkeypatch.setattr(engine, "request_stop", counted)
+    monkeypatch.setattr(engine, "request_cancel", counted)
     ids = bench.publish(*"abcde")
     assert cancel(bench, *ids) == ids
     assert committed == [0, 2, 4]

@@ -86,7 +86,7 @@ def test_what_waits_in_line_begins_unless_it_was_cancelled_or_paused(bench: Benc
     """Of those that wait for their turn; what does not begin uses no attempt."""
     bench.publish("x", "cancelled", "paused")
     held, cancelled, paused = claim(bench, limit=0, ahead=3)
-    bench.engine.request_stop([cancelled.id], at(1), "anna")
+    bench.engine.request_cancel([cancelled.id], at(1), "anna")
     with bench.engine.transaction():
         assert [start_attempt(bench.engine, job, at(1)) for job in (held, cancelled)] == [True, False]
         QueueState.objects.using(bench.engine.alias).create(queue_name="q", paused_at=at(1))

@@ -177,7 +177,7 @@ def test_what_was_asked_to_stop_does_not_reappear(bench: Bench) -> None:
     bench.publish("x")
     [first] = claim(bench, 0, "w1")
     assert bench.engine.copies([first]) == {first.key: (first.copies, None)}
-    bench.engine.request_stop([first.id], at(5), "anna")
+    bench.engine.request_cancel([first.id], at(5), "anna")
     assert bench.engine.copies([first])[first.key] == (first.copies, "anna")
     assert claim(bench, 61, "w2") == []
     assert bench.found(first.id).state == "FAILED"

@@ -155,11 +155,11 @@ def test_put_off(bench: Bench) -> None:
     assert wait(bench, bench.one(20, raw=False), SNOOZE, "", at(30))
 
 
-def test_a_stop_request_comes_first(bench: Bench) -> None:
-    """A job that was asked to stop does not begin to wait."""
+def test_a_cancelled_job_does_not_wait(bench: Bench) -> None:
+    """A job that was cancelled does not begin to wait."""
     job = held(bench)
-    bench.engine.request_stop([job.id], at(1), "anna")
-    assert note(bench, job).stopped
+    bench.engine.request_cancel([job.id], at(1), "anna")
+    assert note(bench, job).to_suspend
     assert not wait(bench, job)
 
 

@@ -19,7 +19,7 @@ from django_vtqueue import Queue
 from django_vtqueue.core.clock import from_instant
 from django_vtqueue.core.humanize import time_of
 from django_vtqueue.core.job import Scope
-from django_vtqueue.core.settlement import put_off
+from django_vtqueue.core.settlement import snoozed
 from django_vtqueue.engines import engine_for
 from django_vtqueue.inspection.lists import ListQuery, count_jobs, list_jobs
 from django_vtqueue.models import DeadLetter, Job, WorkerProcess
@@ -159,7 +159,7 @@ def test_put_off(time: FakeClock) -> None:
         if delays == "fail":
             held.nack(delay=60, error=ValueError("no"))
         else:
-            settle(engine_for("default"), [put_off(held._held, 60, time.instant)])
+            settle(engine_for("default"), [snoozed(held._held, 60, time.instant)])
         assert said(job_id).startswith("put off by its own code (Snooze) until ") is told
         time.advance(61)
 

@@ -152,13 +152,13 @@ class PostgreSQLEngine(
     def extend(self, job: HeldJob, now: int, until: int, *, lengthen: bool = False) -> bool:
         return bool(self._run(sql.EXTEND, {**guard(job), "now": now, "until": until, "lengthen": lengthen}))
 
-    def request_stop(self, job_ids: Sequence[str], now: int, by: str) -> tuple[set[str], list[HeldJob]]:
-        changed = self._rows(sql.REQUEST_STOP, {"ids": list(job_ids), "now": now, "by": by})
+    def request_cancel(self, job_ids: Sequence[str], now: int, by: str) -> tuple[set[str], list[HeldJob]]:
+        changed = self._rows(sql.REQUEST_CANCEL, {"ids": list(job_ids), "now": now, "by": by})
         waiting = [job_id for job_id, state in changed if state == states.READY]
         return {job_id for job_id, _ in changed}, list(self.read(waiting).values())
 
-    def stop_requests(self, jobs: Sequence[HeldJob]) -> dict[ClaimKey, str]:
-        rows = self._rows(sql.STOP_REQUESTS, HELD.given(jobs))
+    def cancel_requests(self, jobs: Sequence[HeldJob]) -> dict[ClaimKey, str]:
+        rows = self._rows(sql.CANCEL_REQUESTS, HELD.given(jobs))
         return {(job_id, claims): by for job_id, claims, by in rows}
 
     def write_progress(self, said: Sequence[tuple[HeldJob, Progress]]) -> None:

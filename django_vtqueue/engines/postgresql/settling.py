@@ -50,8 +50,8 @@ SET state = 'SUCCESSFUL', attempts = mine.attempts, finished_at = mine.finished_
     result = mine.result, started_at = mine.started_at, lease_until = NULL
 FROM {DONE.mine} WHERE {GUARD}"""
 
-# For nack and release; without a new time the job keeps its place in the line. A job with a stop request does not wait
-# again. One that has used an attempt has started, so it cannot expire any more.
+# For nack and release; without a new time the job keeps its place in the line. A cancelled job does not wait again. One
+# that has used an attempt has started, so it cannot expire any more.
 MAKE_READY = f"""
 UPDATE vtqueue_job AS job
 SET state = 'READY', worker_id = '', copies = NULL, lease_until = mine.hidden_until,

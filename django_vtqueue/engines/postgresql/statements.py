@@ -137,7 +137,7 @@ READ_LOCKED = f"{READ} FOR UPDATE"  # in a transaction, which settles what it ha
 
 # The id, the claim number, the worker and the state guard every change by a holder, or in its name: renewals,
 # settlements, burials, progress, the start of an attempt. EXTEND, NOTE_STEPS and PASS_ON write the same guard out.
-# REQUEST_STOP, SEND_EVENT and REPAIR_STAMPS change a row of any holder. LEASE, UNHIDE and SHARE need no guard: they
+# REQUEST_CANCEL, SEND_EVENT and REPAIR_STAMPS change a row of any holder. LEASE, UNHIDE and SHARE need no guard: they
 # are given rows that the same transaction has locked.
 OF_HOLDER = """
     job.id = ANY(%(ids)s::uuid[]) AND job.id = mine.id AND job.claims = mine.claims
@@ -182,14 +182,14 @@ UPDATE vtqueue_job SET lease_until = CASE WHEN %(lengthen)s THEN greatest(lease_
 WHERE id = %(id)s AND claims = %(claims)s AND worker_id = %(worker_id)s
   AND {hidden("state = 'RUNNING' AND lease_until > %(now)s")}"""
 
-# What is held for ever is not asked to stop.
-REQUEST_STOP = f"""
+# What is held for ever cannot be cancelled.
+REQUEST_CANCEL = f"""
 UPDATE vtqueue_job SET cancelled_at = %(now)s, cancelled_by = %(by)s
 WHERE id = ANY(%(ids)s::uuid[]) AND finished_at IS NULL AND cancelled_at IS NULL
   AND {" AND ".join(f"NOT starts_with(queue_name, '{name}')" for name in RESERVED_PREFIXES)}
 RETURNING {hexed("id")}, state"""
 
-STOP_REQUESTS = f"""
+CANCEL_REQUESTS = f"""
 SELECT {hexed("job.id")}, job.claims, coalesce(job.cancelled_by, '')
 FROM {HELD.mine}, vtqueue_job AS job WHERE {GUARD} AND job.cancelled_at IS NOT NULL"""
 

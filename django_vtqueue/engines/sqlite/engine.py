@@ -159,15 +159,15 @@ class SQLiteEngine(SQLiteDue, SQLiteSettling, SQLiteOverflow, SQLiteLimits, SQLi
         )
         return bool(extended)
 
-    def request_stop(self, job_ids: Sequence[str], now: int, by: str) -> tuple[set[str], list[HeldJob]]:
+    def request_cancel(self, job_ids: Sequence[str], now: int, by: str) -> tuple[set[str], list[HeldJob]]:
         values = {"ids": json.dumps(job_ids), "now": now}
-        self._run(sql.REQUEST_STOP, {**values, "by": by})
-        changed = self._list(sql.STOP_REQUESTED_NOW, values)
+        self._run(sql.REQUEST_CANCEL, {**values, "by": by})
+        changed = self._list(sql.CANCEL_REQUESTED_NOW, values)
         waiting = [rowid for _, rowid, state in changed if state == states.READY]
         return {job_id for job_id, _, _ in changed}, list(self.read(waiting).values()) if waiting else []
 
-    def stop_requests(self, jobs: Sequence[HeldJob]) -> dict[ClaimKey, str]:
-        [(found,)] = self._rows(sql.STOP_REQUESTS, {"held": json.dumps([guard(job) for job in jobs])})
+    def cancel_requests(self, jobs: Sequence[HeldJob]) -> dict[ClaimKey, str]:
+        [(found,)] = self._rows(sql.CANCEL_REQUESTS, {"held": json.dumps([guard(job) for job in jobs])})
         return {(job_id, claims): by for job_id, claims, by in json.loads(found)}
 
     def write_progress(self, said: Sequence[tuple[HeldJob, Progress]]) -> None:

@@ -66,8 +66,8 @@ FROM json_each(:done) AS mine
 WHERE vtqueue_job.id = mine.key AND vtqueue_job.claims = {DONE.claims}
   AND +vtqueue_job.worker_id = :worker_id AND +vtqueue_job.state = 'RUNNING'"""
 
-# For nack and release; without a new time the job keeps its place in the line. A job with a stop request does not wait
-# again. One that has used an attempt has started, so it cannot expire any more.
+# For nack and release; without a new time the job keeps its place in the line. A cancelled job does not wait again. One
+# that has used an attempt has started, so it cannot expire any more.
 MAKE_READY = f"""
 UPDATE vtqueue_job
 SET state = 'READY', worker_id = '', copies = NULL, lease_until = {SETTLED.hidden_until},

@@ -108,7 +108,7 @@ WHERE rowid IN (SELECT value FROM json_each(:rowids))"""
 # The id, the claim number, the worker and the state guard every change by a holder, or in its name: renewals,
 # settlements, burials, progress, the start of an attempt. EXTEND, ACK, PASS_ON and the steps write the same guard out.
 #
-# These have no guard. They change a row of any holder: REQUEST_STOP, SEND_EVENT in steps.py, and REPAIR_STAMPS in
+# These have no guard. They change a row of any holder: REQUEST_CANCEL, SEND_EVENT in steps.py, and REPAIR_STAMPS in
 # clock_repair.py. LEASE, UNHIDE and SHARE are given rows that the same transaction has found to be free, hidden or
 # expired, or has leased.
 #
@@ -148,17 +148,17 @@ EXTEND = """
 UPDATE vtqueue_job SET lease_until = CASE WHEN :lengthen THEN max(lease_until, :until) ELSE :until END
 WHERE id = :id AND claims = :claims AND worker_id = :worker_id AND state = 'RUNNING' AND lease_until > :now"""
 
-# The plus keeps the planner off the indexes of unfinished jobs. What is held for ever is not asked to stop.
-REQUEST_STOP = f"""
+# The plus keeps the planner off the indexes of unfinished jobs. What is held for ever cannot be cancelled.
+REQUEST_CANCEL = f"""
 UPDATE vtqueue_job SET cancelled_at = :now, cancelled_by = :by
 WHERE id IN (SELECT value FROM json_each(:ids)) AND +finished_at IS NULL AND cancelled_at IS NULL
   AND {" AND ".join(f"queue_name NOT GLOB '{name}*'" for name in RESERVED_PREFIXES)}"""
 
-STOP_REQUESTED_NOW = """
+CANCEL_REQUESTED_NOW = """
 SELECT json_group_array(json_array(id, rowid, state)) FROM vtqueue_job
 WHERE id IN (SELECT value FROM json_each(:ids)) AND +finished_at IS NULL AND cancelled_at = :now"""
 
-STOP_REQUESTS = f"""
+CANCEL_REQUESTS = f"""
 SELECT json_group_array(json_array(vtqueue_job.id, claims, coalesce(cancelled_by, '')))
 FROM json_each(:held) AS mine CROSS JOIN vtqueue_job WHERE {GUARD} AND cancelled_at IS NOT NULL"""
 

@@ -1,4 +1,4 @@
-"""Running jobs, once a second: stop requests are passed on to them, and their progress is written."""
+"""What goes between running jobs and their rows once a second: cancel requests in, progress out."""
 
 import time
 
@@ -10,8 +10,8 @@ from .leases import Leases
 PERIOD = 0.9  # seconds; a turn comes at least once a second
 
 
-class RunningJobs:
-    """What a worker does about its running jobs once a second, apart from their leases."""
+class CancelAndProgress:
+    """Passes cancel requests on to the jobs that a worker runs, and writes their progress, once a second."""
 
     def __init__(self, engine: Engine, in_flight: InFlight, leases: Leases) -> None:
         self.engine, self.in_flight, self.leases = engine, in_flight, leases
@@ -19,7 +19,7 @@ class RunningJobs:
         self._look = True
 
     def look_again(self) -> None:
-        """Have stop requests read again, for another connection has written."""
+        """Have cancel requests read again, for another connection has written."""
         self._look = True
 
     def do_what_is_due(self) -> None:
@@ -31,8 +31,8 @@ class RunningJobs:
         self._write_progress()
 
     def _read_requests(self) -> None:
-        """Tell jobs that they shall stop."""
-        requests = self.engine.stop_requests(list(self.in_flight)) if self._look else {}
+        """Tell jobs that they were cancelled."""
+        requests = self.engine.cancel_requests(list(self.in_flight)) if self._look else {}
         requests |= self._look_at_copies() if self._look else {}
         self._look = False
         for job in self.in_flight:
@@ -40,7 +40,7 @@ class RunningJobs:
                 job.cancelled_by = requests[job.key]
 
     def _look_at_copies(self) -> dict[ClaimKey, str]:
-        """Note how many copies of a job run, for its lease; return which shall stop, for another was first, say."""
+        """Note how many copies of a job run, for its lease; return which are to end, for another was first, say."""
         ours = [job for job in self.in_flight if job.copies and job.begun]
         running = self.engine.copies(ours) if ours else {}
         requests = {}
