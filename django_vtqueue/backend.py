@@ -22,7 +22,7 @@ from .core.job import NewJobs
 from .core.unique import DONE, KEEP, REPLACE
 from .engines import Engine, database_of, engine_for
 from .queue import workers
-from .queue.arguments import checked_moment, checked_queue_name, due_from, start_by
+from .queue.arguments import checked_moment, checked_queue_name, due_from, start_by_of
 from .queue.back_pressure import await_room, not_retried_with_caller
 from .queue.limits import Limits
 from .queue.publishing import publish
@@ -222,8 +222,8 @@ class VTQueueBackend(BaseTaskBackend):
         if new.jobs:
             # Children and ticks are stored in the transaction of their parent or schedule, which is of this database.
             immediate = policy.immediate or parent_id is not None or due_at is not None
-            then, on_duplicate = partial(self._announce, new, results), options.get("on_duplicate", KEEP)
-            publish(new, self._engine.alias, self.settings, then, on_duplicate=on_duplicate, immediate=immediate)
+            when_stored, on_duplicate = partial(self._announce, new, results), options.get("on_duplicate", KEEP)
+            publish(new, self._engine.alias, self.settings, when_stored, on_duplicate=on_duplicate, immediate=immediate)
             if settings.DEBUG:
                 workers.hint_missing_worker(self.database, task.queue_name)
         return results
@@ -259,7 +259,7 @@ class VTQueueBackend(BaseTaskBackend):
             enqueued_at=now,
             due_at=due_at,
             jobs=list(zip(new_ids(len(payloads)), payloads, strict=True)),
-            start_by=start_by(begins, due_at, options.get("expires")),
+            start_by=start_by_of(begins, due_at, options.get("expires")),
             unique_keys=keys.get("unique_key"),
             unique_until=options.get("unique_until", DONE),
             replace=options.get("on_duplicate") == REPLACE,
@@ -303,14 +303,14 @@ class VTQueueBackend(BaseTaskBackend):
 
     def _show_stored(self, new: NewJobs, duplicates: Mapping[int, str], results: list[TaskResult]) -> None:
         """Change the results of duplicates, and of new jobs that have duplicates, to what is stored of them."""
-        there = set(duplicates.values())
+        stored_ids = set(duplicates.values())
         for index, (job_id, _) in enumerate(new.jobs):
-            known, given = duplicates.get(index, job_id), results[index]
-            if known in there:
-                results[index] = self._stored(known) or given
+            stored_id, given = duplicates.get(index, job_id), results[index]
+            if stored_id in stored_ids:
+                results[index] = self._stored(stored_id) or given
             if index in duplicates:
                 for result in (given, results[index]):  # the caller may have it already
-                    change(result, id=dashed(known), duplicate=True)
+                    change(result, id=dashed(stored_id), duplicate=True)
 
     def get_result(self, result_id: str) -> TaskResult:
         """Return the result of a task by its id; raise TaskResultDoesNotExist for one that is unknown or malformed."""

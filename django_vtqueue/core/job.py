@@ -52,6 +52,7 @@ class NewJobs:
 class HeldJob:
     """A claimed row as its holder knows it: ``id``, ``claims``, ``worker_id`` together are the right to change it.
 
+    The fields are in the order of ``COLUMNS`` in engines/…/statements.py: a row is unpacked by position.
     ``cancelled_by``: the name of the user who has cancelled it ("": not known), None if no one has.
     ``progress``: the last one that its code has reported; ``progress_in_row``: the stored one.
     ``worker_stops``: its worker is to stop, so code that can go on later shall give it back.
@@ -135,13 +136,13 @@ Handle = int | str  # names a row; only its engine understands it
 
 
 class Due(NamedTuple):
-    """A row that a claim may take.
+    """A row that a claim may take; its fields are in the order of ``DUE_ROW`` in engines/sqlite/due.py.
 
     ``fresh``: it was never claimed, has more than one attempt, no ``expires``, no key with ``unique_until="start"``.
-    Only such a job may be claimed ahead, if no limit can hold for it: its attempt is counted a moment after it begins,
-    so a crash in between is not counted, and the only attempt of a job would be made twice. ``start_by``:
-    when it expires. ``queue_name``: of a job with a key, and where the claim asks for the names. ``again``: it runs
-    already, and this claim adds a copy.
+    Only such a job may be claimed ahead, and only if no limit can hold for it. Its attempt is counted a moment after
+    its code begins, and a crash in that moment is not counted: a job with one attempt only could be run twice.
+    ``start_by``: when it expires. ``queue_name``: of a job with a key, and where the claim asks for the names.
+    ``one_more_copy``: it runs already, and this claim adds a copy.
     """
 
     handle: Handle
@@ -156,7 +157,7 @@ class Due(NamedTuple):
     rate_key: str | None = None
     moved_from: int | None = None
     ordered: int = 0
-    again: int = 0
+    one_more_copy: int = 0
 
     @property
     def may_be_limited(self) -> bool:
@@ -171,9 +172,9 @@ class Due(NamedTuple):
 class HiddenRow(NamedTuple):
     """A hidden row, which no claim sees until its ``lease_until``, and that may become visible again.
 
-    ``held``: a worker holds it, whose lease has ended although it had the time to renew it. Else the row was released
-    a moment ago.
+    ``lease_ended``: a worker holds it, and has not renewed its lease although it had the time. Else the row was
+    released a moment ago.
     """
 
     handle: Handle
-    held: int
+    lease_ended: int

@@ -19,7 +19,7 @@ T = TypeVar("T")
 LOWEST = -100  # priority
 UNFINISHED = Q(finished_at__isnull=True)
 WAITING = Q(finished_at__isnull=True, lease_until__isnull=True)
-ANY_PRIORITY, ANY_NAME = Q(priority__gte=LOWEST), Q(queue_name__isnull=False)  # of each row
+ANY_PRIORITY, ANY_NAME = Q(priority__gte=LOWEST), Q(queue_name__isnull=False)  # true of every row, see waiting_jobs
 # What the index of unique keys has.
 HAS_KEY = UNFINISHED & Q(unique_key__isnull=False) & ~Q(unique_until=unique.STARTED)
 HIDDEN = Q(lease_until__isnull=False)

@@ -27,7 +27,7 @@ def due_from(now: int, publish_at: datetime | timedelta | None, delay: float | t
     return max(instant_of(publish_at, now, "publish_at"), now)
 
 
-def start_by(now: int, due_at: int, expires: datetime | timedelta | float | None) -> int | None:
+def start_by_of(now: int, due_at: int, expires: datetime | timedelta | float | None) -> int | None:
     """Return the instant by which a job must have started; raise ValueError if that is over, or before it is due."""
     if expires is None:
         return None

@@ -1,9 +1,13 @@
 """The claim: take what is due, after the leases that have ended are settled.
 
-It has three steps: ``find`` reads, ``take`` writes, and ``collect`` gives the jobs after the commit, when no other
-process may change the leased rows, and reads them then if ``take`` could not. A worker finds and takes in one
-transaction, for it has looked already whether something is due (worker/next_due.py); ``Queue.claim`` finds without the
-write lock, and finds again inside the transaction if there is something to take.
+It has three steps:
+
+- ``find`` reads which rows may be taken.
+- ``take`` leases them.
+- ``collect`` returns the jobs, after the commit. Their rows are read only now if the lease has not returned them.
+
+A worker finds and takes in one transaction, for it has looked already whether something is due (worker/next_due.py).
+``Queue.claim`` finds without the write lock. If there is something to take, it finds again inside the transaction.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -40,16 +44,16 @@ def none_later(task_path: str) -> bool:
 class Found:
     """What a claim may take: up to ``limit`` due rows, and directly behind them up to ``ahead`` fresh ones.
 
-    ``scopes``: those of the claim without paused queues; ``ended``: rows to become visible again; ``again``: jobs of
-    which one more copy may run; ``rooms``: of the limited queues, once one of their rows was found. ``admission``: of
-    ``due``, if limits matter there.
+    ``scopes``: those of the claim without paused queues; ``ended``: rows to become visible again; ``copies_due``: jobs
+    of which one more copy may run; ``rooms``: of the limited queues, once one of their rows was found. ``admission``:
+    of ``due``, if limits matter there.
     """
 
     limit: int
     ahead: int
     scopes: Sequence[Scope]
     ended: Sequence[HiddenRow]
-    again: Sequence[Due]
+    copies_due: Sequence[Due]
     rooms: Mapping[str, Room] = field(default_factory=dict)
     due: Sequence[Due] = ()
     admission: Admission | None = None
@@ -63,9 +67,9 @@ class Found:
         """Return whether a row may be leased before it begins: not if it counts for a limit as soon as it is leased."""
         return bool(row.fresh) and not row.may_be_limited and row.queue_name not in self.rooms
 
-    def with_again(self, due: Sequence[Due]) -> Sequence[Due]:
+    def with_copies_due(self, due: Sequence[Due]) -> Sequence[Due]:
         """Return due rows in claim order, with those of which one more copy may run."""
-        return in_order([*due, *self.again]) if self.again else due
+        return in_order([*due, *self.copies_due]) if self.copies_due else due
 
 
 @dataclass(slots=True)
@@ -102,7 +106,7 @@ class Claims:
     overflow: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     lease_us: int | None = None
     begins_later: BeginsLater = none_later
-    _was_full: bool = field(default=False, init=False)  # a limited queue, when last looked at
+    _was_at_limit: bool = field(default=False, init=False)  # a queue with a limit, when last looked at
 
     def find(
         self,
@@ -121,28 +125,28 @@ class Claims:
         engine, with_copies = self.engine, bool(self.overflow)
         scopes = unpaused(engine, scopes, now)
         ended: list[HiddenRow] = []
-        again: list[Due] = []
+        copies_due: list[Due] = []
         for scope in () if only_due else scopes:
             ended += engine.ended(scope, ENDED_BATCH, now, grace_period, overflow=with_copies)
             if with_copies:
-                again += engine.reappeared(scope, limit, now, grace_period)
-        found = Found(limit, ahead, scopes, ended, again)
-        if not ended:  # else take looks, when those are due
+                copies_due += engine.reappeared(scope, limit, now, grace_period)
+        found = Found(limit, ahead, scopes, ended, copies_due)
+        if not ended:  # else take finds what is due, once these leases are ended: then their jobs are due, too
             self._find_due(found, found.places, now)
         return found
 
     def _find_due(self, found: Found, limit: int, now: int) -> None:
         """Find the first due rows, no more of a limited queue than it has room for, and what is known of the limits.
 
-        All that must be known is asked for at once, when the rows are there; if there is not room for all of them, they
-        are found a second time, with the rooms known. If a queue was full the last time, the rows are hardly those that
-        may be taken: then its room comes first.
+        The rows are found first; then all that must be known of their limits is asked for at once. If a queue has not
+        room for all of its rows, they are found a second time, with the rooms known. If a queue was at its limit the
+        last time, the rooms are asked for first: hardly any of its rows may be taken.
         """
         engine, limits = self.engine, self.limits
         queues = NO_QUEUES if found.rooms else limits.limited(found.scopes)
         if queues.names:
             engine.lock_queues(queues.most, queues.rates)
-            if self._was_full:
+            if self._was_at_limit:
                 found.rooms = limits.rooms(engine, found.scopes, now)
         found.due, found.admission = find_due(engine, limits, found.scopes, found.rooms, limit, now), None
         if queues.names and not found.rooms and any(row.queue_name in queues.names for row in found.due):
@@ -153,7 +157,7 @@ class Claims:
         elif any(row.may_be_limited for row in found.due):
             found.admission = Admission(engine, limits, found.due)
         if found.rooms:
-            self._was_full = not all(room.has(1) for room in found.rooms.values())
+            self._was_at_limit = not all(room.has(1) for room in found.rooms.values())
 
     def take(self, found: Found, worker_id: str, now: int) -> Taken:
         """Lease rows to ``worker_id``; inside ``engine.transaction()``, with nothing changed since ``find``.
@@ -166,19 +170,19 @@ class Claims:
             taken.endings += end_leases(self.engine, found.ended, worker_id, now)
             self._find_due(found, found.places, now)
         more = len(found.ended) >= ENDED_BATCH
-        due = found.with_again(found.due)[: found.places]
+        due = found.with_copies_due(found.due)[: found.places]
         if any(row.overdue(now) for row in due):
             due, buried, more_overdue = self._bury_overdue(found, worker_id, now)
             taken.endings += buried
             more |= more_overdue
         rates: Mapping[str, RateState] = {}
         if found.admission:
-            due, more_aside, rates = self._sifted(found, due, now)
+            due, more_aside, rates = self._apply_limits(found, due, now)
             more |= more_aside
         begin_now = due[: found.limit]
         taken.rows = [*begin_now, *takewhile(found.may_go_ahead, due[found.limit :])]
         taken.jobs = self._lease(taken.rows, begin_now, worker_id, now)
-        self._count(found, taken.rows, begin_now, rates, now)
+        self._note_starts(found, taken.rows, begin_now, rates, now)
         taken.everything = len(taken.rows) == len(due) < found.places and not more
         return taken
 
@@ -200,7 +204,7 @@ class Claims:
     def _lease(self, rows: Sequence[Due], begin_now: Sequence[Due], worker_id: str, now: int) -> dict[Handle, HeldJob]:
         """Lease rows, and return them as Engine.lease does; the attempts of those ``begin_now`` are counted now."""
         jobs: dict[Handle, HeldJob] = {}
-        if begin := [row.handle for row in begin_now if not (row.again or self.begins_later(row.task_path))]:
+        if begin := [row.handle for row in begin_now if not (row.one_more_copy or self.begins_later(row.task_path))]:
             jobs |= self.engine.lease(begin, worker_id, now, self.lease_us)
         if len(begin) < len(rows):
             later = [row.handle for row in rows if row.handle not in {*begin}]
@@ -210,7 +214,7 @@ class Claims:
             return {}
         return jobs
 
-    def _count(
+    def _note_starts(
         self, found: Found, rows: Sequence[Due], begin_now: Sequence[Due], rates: Mapping[str, RateState], now: int
     ) -> None:
         """Note the starts of leased rows in the rates, and in the shares of the queues."""
@@ -233,9 +237,9 @@ class Claims:
         more = len(found.due) == limit or len(buried) < len(overdue)
         more = more or bool(found.rooms)  # there they have taken the room of others
         others = [row for row in found.due if not row.overdue(now)]
-        return found.with_again(others)[: found.places], buried, more
+        return found.with_copies_due(others)[: found.places], buried, more
 
-    def _sifted(
+    def _apply_limits(
         self, found: Found, due: Sequence[Due], now: int
     ) -> tuple[Sequence[Due], bool, Mapping[str, RateState]]:
         """Park or move what the limits do not allow of the first due rows, and look behind it.
@@ -253,7 +257,7 @@ class Claims:
                 return decision.allowed[: found.places], bool(aside), decision.rates
             granted = {row.handle for row in decision.allowed[: found.limit]}
             self._find_due(found, found.places + SET_ASIDE_BATCH, now)
-            due = found.with_again([row for row in found.due if not row.overdue(now)])
+            due = found.with_copies_due([row for row in found.due if not row.overdue(now)])
 
 
 def start_attempt(engine: Engine, job: HeldJob, now: int) -> bool:

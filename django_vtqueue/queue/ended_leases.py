@@ -20,6 +20,8 @@ def settle_for_others(
 ) -> list[Settlement]:
     """Settle rows of other holders, or of none; return the settlements, those of unreadable rows among them."""
     lost = settle_as_holder(engine, list(endings.values())) if endings else set()
+    # These rows were read in this transaction, so no other process has changed them. What is refused nevertheless is
+    # stored otherwise than it was read: its id or worker is not UTF-8, say.
     unreadable = [handle for handle, ending in endings.items() if ending.job.key in lost]
     ended = [ending for ending in endings.values() if ending.job.key not in lost]
     if unreadable:
@@ -29,9 +31,9 @@ def settle_for_others(
 
 def end_leases(engine: Engine, rows: Sequence[HiddenRow], worker_id: str, now: int) -> list[Settlement]:
     """Settle, for their holders, rows whose lease has ended; return the settlements: due again, or dead letters."""
-    if given_back := [row.handle for row in rows if not row.held]:
+    if given_back := [row.handle for row in rows if not row.lease_ended]:
         engine.unhide(given_back)
-    held = engine.read([row.handle for row in rows if row.held])
+    held = engine.read([row.handle for row in rows if row.lease_ended])
     return settle_for_others(
         engine, {handle: end_lease(job, now, worker_id) for handle, job in held.items()}, worker_id, now
     )

@@ -27,25 +27,25 @@ def publish(
     new: NewJobs,
     database: str,
     options: Options,
-    then: Callable[[Duplicates], None],
+    when_stored: Callable[[Duplicates], None],
     timeout: float | None = None,
     *,
     on_duplicate: str = KEEP,
     immediate: bool = False,
 ) -> None:
-    """Store new jobs, and call ``then`` with the duplicates; see store for both, and for what is raised.
+    """Store new jobs, and call ``when_stored`` with the duplicates; see store for both, and for what is raised.
 
     Inside a transaction of another database this happens after its commit, unless they are ``immediate``: then the size
     of the payloads and the room in the queue are judged now, and all else is logged.
     """
     if immediate or not (awaited := awaited_transaction(database)):
         duplicates = store(new, database, options, timeout, on_duplicate=on_duplicate)
-        then(duplicates)
+        when_stored(duplicates)
         return
     policy = options.policy(new.queue_name)
     check_size(new, policy)
     check_room(engine_for(database), new, policy)
-    later = partial(_store_later, new, database, options, then, on_duplicate)
+    later = partial(_store_later, new, database, options, when_stored, on_duplicate)
     transaction.on_commit(later, using=awaited)
 
 
@@ -64,7 +64,7 @@ def awaited_transaction(database: str) -> str | None:
 
 
 def _store_later(
-    new: NewJobs, database: str, options: Options, then: Callable[[Duplicates], None], on_duplicate: str
+    new: NewJobs, database: str, options: Options, when_stored: Callable[[Duplicates], None], on_duplicate: str
 ) -> None:
     """Store jobs after a commit: what goes wrong is logged, for the caller's work is done."""
     try:
@@ -74,7 +74,7 @@ def _store_later(
         logger.error(NOT_STORED, len(new.jobs), new.queue_name, new.task_path or "raw payloads", ids, exc_info=error)
         return
     try:
-        then(duplicates)
+        when_stored(duplicates)
     except Exception:  # of a receiver of task_enqueued; Django would leave out all hooks behind this one
         logger.exception("a receiver of task_enqueued failed for a job of queue %r, which is stored", new.queue_name)
 

@@ -32,7 +32,7 @@ from ..core.settlement import failed
 from ..core.unique import DONE, KEEP, REPLACE, Keys, keys_of
 from ..engines import Engine, database_for, engine_for, options_for
 from ..exceptions import LeaseLost
-from .arguments import checked_payloads, checked_priority, checked_queue_name, due_from, start_by
+from .arguments import checked_payloads, checked_priority, checked_queue_name, due_from, start_by_of
 from .back_pressure import await_room
 from .claimed_job import ClaimedJob, checked_claim
 from .claims import Claims, Found, collect
@@ -191,7 +191,7 @@ class Queue:
             enqueued_at=now,
             due_at=due_at,
             jobs=jobs,
-            start_by=start_by(now, due_at, expires),
+            start_by=start_by_of(now, due_at, expires),
             unique_keys=keys_of(payloads, unique_key),
             unique_until=unique_until,
             replace=on_duplicate == REPLACE,
@@ -263,7 +263,7 @@ class Queue:
             if waited:
                 gaps.note_lock(waited)
             found = find(now, locked=False)
-            return found if found.due or found.again or found.ended else None
+            return found if found.due or found.copies_due or found.ended else None
 
         # Look, lock, look again. The first look takes no lock, and is all if nothing is there. It ignores for how long
         # the lock was free; the second look, inside the lock, does not, so it may find fewer ended leases. Then the
@@ -275,14 +275,14 @@ class Queue:
                     break
                 gaps.note_lock(0.0)
                 now = engine.now()  # the lease begins when the lock is taken, however long that took
-                seen = found.ended or found.again  # what is due is still due when the lock is taken
+                seen = found.ended or found.copies_due  # what is due is still due when the lock is taken
                 if seen:
                     found = find(now, locked=True)
                 taken = claims.take(found, holder, now)
             jobs = self._readable(collect(engine, taken))
             if jobs or not (taken.rows or taken.endings or seen or not taken.everything):
                 return jobs  # else all that was taken became dead letters: claim what is due behind them
-            if seen and not (found.ended or found.again):  # the lock is free: their holders get the time to renew
+            if seen and not (found.ended or found.copies_due):  # the lock is free: their holders get the time to renew
                 clock.wait(APART)
         return self._claim_due(limit, gaps, holder) if self._unparking.sweep_if_due(engine) else []
 

@@ -47,9 +47,9 @@ def _settle_with_copies(
 
 
 def settle_as_holder(engine: Engine, settlements: Sequence[Settlement]) -> set[ClaimKey]:
-    """Carry out settlements of those whose name is in the row: of all jobs without other copies; see settle.
+    """Carry out settlements, each only if the row names its holder; see settle. Of several copies a row names one.
 
-    What was parked for them is unparked, and the end of the last child wakes its parent.
+    Jobs that were parked because of these are unparked, and the end of the last child wakes its parent.
     """
     lost = _write(engine, settlements)
     if refused := [s for s in settlements if s.job.key in lost and s.state == states.READY]:

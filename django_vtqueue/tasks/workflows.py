@@ -16,7 +16,7 @@ from ..core.encoding import normalize
 from ..core.failures import class_path
 from ..core.job import SHORT
 from ..exceptions import WorkflowFailed
-from ..queue.arguments import due_from, start_by
+from ..queue.arguments import due_from, start_by_of
 from .calls import TaskCall
 from .compat import InvalidTask, Task, TaskResult, TaskResultStatus
 from .context import JobContext
@@ -140,7 +140,7 @@ def stored(part: Part, before: tuple[Any, ...], whole: VTQueueBackend) -> Stored
         raise refused_call(task, (*before, *args), kwargs) from None
     later = task.run_after
     if isinstance(later, timedelta):
-        start_by(now := whole.now(), due_from(now, later), options_of(task.func).get("expires"))
+        start_by_of(now := whole.now(), due_from(now, later), options_of(task.func).get("expires"))
     return {
         "task": task.module_path,
         "args": args,

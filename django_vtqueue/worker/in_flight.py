@@ -1,4 +1,4 @@
-"""The jobs in flight: what a worker knows of each job that it holds, from the claim to the settlement."""
+"""The table of the jobs that a worker holds, with the clock of each: how long its code may still run."""
 
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -14,9 +14,9 @@ HUNG_AFTER = 10.0  # seconds for a task to end after TaskTimeout was raised in i
 class Flight:
     """A job in flight. ``ends_at``: when its time is up; ``asked_to_end_at``: when it was asked to (both monotonic).
 
-    ``uncounted``: its attempt is not in its row. True of a job that was claimed ahead, until the turn after its code
-    has begun writes it (``begun_uncounted``, ``note_counted``); never of a transactional job, whose attempt is counted
-    by the turn that starts it.
+    ``uncounted``: its attempt is not in its row yet. True of a job that was claimed ahead: the turn after its code has
+    begun writes the attempt (``begun_uncounted``, ``note_counted``). False of a transactional job: the turn that starts
+    it has written the attempt.
     """
 
     job: HeldJob
@@ -56,7 +56,7 @@ class InFlight:
         for job, longest in zip(jobs, seconds, strict=True):
             key = job.key
             waits, known = key in waiting, key in self._flights
-            if known:
+            if known:  # not started anew (Work.start_claimed): its thread settles an older HeldJob, with its attempt
                 self.remove(key)
             flight = Flight(job, NEVER if waits else now + longest, uncounted=not (waits or known or job.begun))
             self._flights[key] = flight

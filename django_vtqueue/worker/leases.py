@@ -26,7 +26,7 @@ class Leases:
         self.renew_by = NEVER  # monotonic: when another thread or process is to renew them, if this loop cannot
         self.locked = False  # the last renewal has passed over locked rows: another thread is to stand in their line
         self.gaps = GapWatch()
-        self.refused: set[ClaimKey] = set()  # held, but their rows refuse each end: only the lease ends
+        self.refused: set[ClaimKey] = set()  # their code has ended, their rows refuse that: held until the lease ends
         self._ends_at = NEVER  # monotonic: when the first of the leases ends
 
     def add(self, jobs: Sequence[HeldJob]) -> None:
@@ -96,7 +96,7 @@ class Leases:
     def release_unknown(self) -> None:
         """Release rows that this worker holds unknowingly: it never learned whether their claim was committed.
 
-        Not those whose code has run, and that refuse each end: it would be run again at once.
+        Not those in ``refused``: their code has run, and would be run again at once.
         """
         held, now = self.engine.held_by(self.worker_id), self.engine.now()
         self.refused &= {job.key for job in held if job.visible_at > now}

@@ -1,8 +1,11 @@
 """The control loop: one thread that makes the claims, renewals and settlements of a worker.
 
-Four exceptions: a transactional task, or a transactional step of a durable one, renews its job in its own transaction,
-and such a task settles it there; the handler of a raw job may extend or settle it itself; on PostgreSQL a thread renews
-while a row lock keeps the loop; and the supervisor renews what this process does not, and settles what it leaves.
+There are four exceptions:
+
+- A transactional task renews and settles its job in its own transaction; a transactional step renews it in its own.
+- The handler of a raw job may extend or settle it itself.
+- On PostgreSQL a thread renews while a row lock keeps the loop (``renewals.py``).
+- The supervisor renews what this process does not renew in time, and settles what this process leaves.
 
 All input reaches the loop through one mailbox. It takes a turn when there is something to do, and sleeps in between.
 """
@@ -17,14 +20,14 @@ from ..core.ids import new_worker_id, shown_worker
 from ..engines import new_engine
 from ..execution.connections import prepared_connections
 from ..execution.outcomes import Outcome
-from ..execution.time_limits import Notice, TransactionBegun, TransactionWaits
+from ..execution.time_limits import Notice, TaskFound, TransactionBegun, TransactionWaits
 from ..queue.doorbell import Doorbell, folder_of
 from ..queue.workers import ANSWERS, GO_ON, STOP
 from ..runtime.signal_safe_queue import SignalSafeQueue
 from .heartbeat import PERIOD, Heartbeat
 from .log import WorkerLog
 from .options import WorkerOptions, scopes_of, served
-from .process import WATCHDOG, notify_systemd, nowhere
+from .process import WATCHDOG, notify_systemd, open_devnull
 from .renewals import RenewalThread
 from .shared_state import SharedState
 from .shutdown import Shutdown, end_jobs
@@ -66,7 +69,7 @@ class Worker:
         self.mailbox: SignalSafeQueue[Message] = SignalSafeQueue()
         self.bell = Doorbell(backend.database, folder_of(backend.settings.doorbells), self.id)
         self.heartbeat = Heartbeat(self.engine, backend, self.id, served(self.scopes), options.threads, self.bell.path)
-        self.pool = Pool(options.threads, backend, log, self.take_outcome, self.start_clock)
+        self.pool = Pool(options.threads, backend, log, self.take_outcome, self.take_notice)
         self.work = Work(self.engine, backend, self.id, self.pool, options, log, self.scopes, self.state)
         self.turns = Turns(self.work, self.heartbeat, self.scopes)
         self.renewals = RenewalThread(backend.database, self.work.leases, self.work.clocks.tell)
@@ -77,7 +80,7 @@ class Worker:
 
     def run(self) -> None:
         """Work until told to stop, or until there is nothing left to do; raise ThreadRefused if it cannot begin."""
-        nowhere()  # opened now: later there may be no free descriptor
+        open_devnull()  # opened now: later there may be no free descriptor
         self.bell.listen(self.rung)
         listener = self.turns.periodic.listener = self.engine.listen(self.rung)
         self.state.worker_id = self.id.encode()
@@ -117,8 +120,8 @@ class Worker:
         """Ask for a graceful stop; from any thread, and from a signal handler. Twice: at once."""
         self.mailbox.put(Stop())
 
-    def start_clock(self, notice: Notice) -> None:
-        """Set the time limit of a job, and tell the loop; called in the thread of that job.
+    def take_notice(self, notice: Notice) -> None:
+        """Take what a job tells of its time: set its time limit, and tell the loop; called in the thread of that job.
 
         The limit is not set by the loop: the task may keep the interpreter from the loop from now on.
         """
@@ -199,6 +202,8 @@ class Worker:
                 self.work.note_transaction_waits(key)
             case TransactionBegun(key):
                 self.work.note_transaction_begun(key)
+            case TaskFound():
+                pass  # take_notice has set its time limit; the loop has woken, and sleeps no longer than until that
             case Wake(workers):
                 self.turns.periodic.note_ring(workers)
             case Stop():

@@ -85,7 +85,7 @@ def end_within(seconds: float) -> None:
     A thread of ``faulthandler`` does it, which needs no interpreter (a task may keep that to itself), and which a
     process 1 cannot ignore, as it does a signal. What it writes first must not block.
     """
-    faulthandler.dump_traceback_later(seconds, exit=True, file=nowhere())
+    faulthandler.dump_traceback_later(seconds, exit=True, file=open_devnull())
 
 
 def fill_streams() -> None:
@@ -99,8 +99,8 @@ def fill_streams() -> None:
 
 
 @cache
-def nowhere() -> int:
-    """Return a descriptor to which anything may be written; asked for early: later there may be no free one."""
+def open_devnull() -> int:
+    """Return a descriptor of /dev/null for writing, opened once; asked for early: later there may be no free one."""
     return os.open(os.devnull, os.O_WRONLY)
 
 

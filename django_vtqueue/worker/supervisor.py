@@ -33,7 +33,7 @@ from .child_process import IDLE_LEAVING, ChildProcess
 from .log import WorkerLog
 from .options import WorkerOptions, scopes_of
 from .outage import Outage, retry_before
-from .process import STOPPING, WATCHDOG, end_within, notify_systemd, nowhere
+from .process import STOPPING, WATCHDOG, end_within, notify_systemd, open_devnull
 from .shared_state import Departure
 
 logger = logging.getLogger("django_vtqueue")
@@ -80,7 +80,7 @@ class Supervisor:
 
     def run(self) -> None:
         """Keep the children running until all of them are to end, and have ended."""
-        nowhere()
+        open_devnull()
         with self.engine.without_lock_waits():
             while True:
                 for child in list(self._children):

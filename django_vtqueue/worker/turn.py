@@ -53,6 +53,7 @@ class Turns:
     @property
     def quiet(self) -> bool:
         """Whether nothing more is to be claimed, for now: people want it, or the clock of this host is wrong."""
+        # STOP as well: this is asked amid a turn, and the loop obeys after the turn (Worker.obey).
         return self.heartbeat.asked_to in (QUIET, STOP) or self.heartbeat.clock_check.off
 
     def try_turn(self) -> None:

@@ -1,4 +1,4 @@
-"""The work of one worker: the jobs that it holds, from the claim to the settlement, and what becomes of them."""
+"""Moves the jobs of one worker: claimed → to a thread, ahead, or into the line → outcome → settled → announced."""
 
 import logging
 from collections.abc import Sequence

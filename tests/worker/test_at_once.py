@@ -66,10 +66,10 @@ def test_the_supervisor_knows_the_time_limit_that_a_job_has_now(worker: Worker, 
     missed = 0
     with repeated(worker.work.tell_supervisor) as barrier:
         for _ in range(TIMES):
-            worker.start_clock(TransactionWaits(job.key))
+            worker.take_notice(TransactionWaits(job.key))
             worker.work.tell_supervisor()
             barrier.wait()
-            worker.start_clock(TransactionBegun(job.key))
+            worker.take_notice(TransactionBegun(job.key))
             barrier.wait()
             missed += worker.state.ends_at == NEVER
     assert not missed

@@ -18,8 +18,8 @@ def test_the_time_limit_holds_however_late_the_loop_reads(transactional_db: None
     job = HeldJob("0" * 32, "q", "", 0, 100, 1, 1, 3, "w", 60, 0, 5, "1", "[]", 0)
     worker.work.in_flight.add([job], [5.0], ())
     worker.bell.close()
-    worker.start_clock(TransactionWaits(job.key))
+    worker.take_notice(TransactionWaits(job.key))
     assert worker.work.in_flight.next_end() == NEVER
-    worker.start_clock(TransactionBegun(job.key))
+    worker.take_notice(TransactionBegun(job.key))
     worker.read_mail(0)
     assert worker.work.in_flight.next_end() - monotonic() < 6

@@ -1,4 +1,4 @@
-"""What is due on PostgreSQL, and the time from which it is: the statements that find it, of all queues, or named ones.
+"""The statements that find, on PostgreSQL, which jobs are due, and when the next one is: of all queues, or named ones.
 
 A walk over the rows in claim order would visit every scheduled job of a higher priority. So the walk goes over the
 distinct priorities of the waiting jobs, highest first, each found by one seek, with its first row. Where that is due,
@@ -10,8 +10,8 @@ wait. Then a claim begins where the last ones have found something (``places.py`
 look for those that occur would be a walk over what is gone.
 
 A claim locks the rows that it finds, and passes over those that another one has locked. In the same way it passes over
-jobs with a key of which another transaction judges the limit: so it never waits for such a key, and no two claims count
-the same places. These locks end with the transaction.
+jobs with a key about whose limit another transaction decides: so it never waits for such a key, and no two claims
+count the same places. These locks end with the transaction.
 """
 
 from collections import defaultdict
@@ -219,7 +219,8 @@ REAPPEARS = f"""(job.copies IS NOT NULL AND job.started_at IS NOT NULL AND job.c
           SELECT count(*) < {ROUNDS} * coalesce(max((copy.value ->> 3)::int), {DEFAULT_COPIES})
           FROM json_each(job.copies::json) AS copy
       ))"""
-OTHERS = """(job.copies IS NULL OR %(worker)s = '' OR strpos(job.copies, to_json(%(worker)s::text)::text) = 0)"""
+NOT_RUN_BY_WORKER = """(job.copies IS NULL OR %(worker)s = ''
+      OR strpos(job.copies, to_json(%(worker)s::text)::text) = 0)"""
 
 
 def of_hidden(conditions: str) -> str:
@@ -238,7 +239,7 @@ SELECT {hexed("ended.id")}, (ended.state = 'RUNNING')::int
 # Only what runs has an ended lease here, so hardly more rows than there are slots: they may be sorted.
 REAPPEARED = f"""
 SELECT {hexed("found.id")}, found.priority, found.due_at, found.claims, 0, found.task_path
-{of_hidden(f"{REAPPEARS} AND {OTHERS}")}
+{of_hidden(f"{REAPPEARS} AND {NOT_RUN_BY_WORKER}")}
     {ORDER} LIMIT %(limit)s {{lock}}
 ) AS found ORDER BY found.priority DESC, found.due_at, found.id LIMIT %(limit)s"""
 
@@ -247,7 +248,7 @@ SELECT {hexed("found.id")}, found.priority, found.due_at, found.claims, 0, found
 FIRST_LEASE_END = f"""
 SELECT min((
     SELECT least(job.lease_until, {LAST_INSTANT}) + {GRACE} FROM vtqueue_job AS job
-    WHERE {HIDDEN_OF_NAME} AND job.lease_until IS NOT NULL AND {OTHERS} ORDER BY job.lease_until LIMIT 1
+    WHERE {HIDDEN_OF_NAME} AND job.lease_until IS NOT NULL AND {NOT_RUN_BY_WORKER} ORDER BY job.lease_until LIMIT 1
 )) FROM {NAMES_HIDDEN} AS name WHERE {IN_SCOPE}"""
 
 # How many entries of indexes this session has read in this transaction, and before it in the last second.

@@ -53,7 +53,7 @@ class PostgreSQLOverflow(PostgreSQLConnection):
     def reappeared(self, scope: Scope, limit: int, now: int, grace_period: GracePeriod) -> list[Due]:
         values = {**due.scope_values(scope), **grace_period._asdict(), "rest": REST, "now": now, "limit": limit}
         rows = self._rows(due.locking(due.REAPPEARED, self._in_transaction), values)
-        return [Due(*row)._replace(again=1) for row in rows]
+        return [Due(*row)._replace(one_more_copy=1) for row in rows]
 
     def write_copies(self, handles: Sequence[Handle], now: int, runtimes: Mapping[str, tuple[int, int]]) -> None:
         self._run(SHARE, {"ids": list(handles), "now": now, "runtimes": json.dumps(runtimes)})

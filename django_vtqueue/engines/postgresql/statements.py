@@ -82,8 +82,17 @@ FROM ROWS FROM (unnest(%(ids)s::uuid[]), json_array_elements(%(payloads)s::json)
 # the job that has the key in any case, since RETURNING gives the ids of changed rows only. The values change only if
 # that job is to be replaced, and waits (a durable task that has begun is not): then it is a fresh one with the same id.
 REPLACED = (
-    *("priority", "max_attempts", "lease_us", "unique_until", "concurrency_key", "ordered", "rate_key"),
-    *("enqueued_at", "start_by", "due_at", "payload"),
+    "priority",
+    "max_attempts",
+    "lease_us",
+    "unique_until",
+    "concurrency_key",
+    "ordered",
+    "rate_key",
+    "enqueued_at",
+    "start_by",
+    "due_at",
+    "payload",
 )
 REPLACING = """CASE WHEN %(replace)s AND vtqueue_job.lease_until IS NULL AND vtqueue_job.steps IS NULL
     AND vtqueue_job.task_path = excluded.task_path THEN {} ELSE vtqueue_job.{} END"""
@@ -208,6 +217,9 @@ SELECT {COLUMNS_OF_LETTER}, 'FAILED', died_at, NULL FROM vtqueue_deadletter WHER
 # key is taken stays where it is; one that was unique until its start is so again. The history is not parsed, for it may
 # be damaged; it may have one entry too many, and the next attempt shortens it again. Keys are taken in the order in
 # which insert_with_keys takes them. A letter that is discarded, or moved away, at this moment is gone: it is locked.
+#
+# The inner CASE: a parent still waits for its child if the last of its steps is one that has children, and the id of
+# the child is among them. Else the history of the child says that the parent has gone on (``orphaned``).
 REQUEUE = f"""
 INSERT INTO vtqueue_job (
     id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, unique_key, unique_until,

@@ -1,4 +1,4 @@
-"""What is due on SQLite, and the time from which it is: the statements that find it, of all queues, or of named ones.
+"""The statements that find, on SQLite, which jobs are due, and when the next one is: of all queues, or of named ones.
 
 A walk over the rows in claim order would visit every scheduled job of a higher priority. So the walk goes over the
 distinct priorities of the waiting jobs, highest first, each found by one seek; inside a priority the due jobs are a
@@ -144,11 +144,11 @@ SELECT json_group_array({DUE_ROW}) FROM (
     ORDER BY job.start_by LIMIT :limit
 ) AS due"""
 
-TIMES = f"{WAITING} AND job.priority = level.priority"
+WAITING_AT_LEVEL = f"{WAITING} AND job.priority = level.priority"
 EARLIEST_ALL = f"""{LEVELS}
 SELECT min((
     SELECT job.due_at FROM vtqueue_job AS job INDEXED BY vtqueue_job_due
-    WHERE {TIMES} ORDER BY job.due_at LIMIT 1
+    WHERE {WAITING_AT_LEVEL} ORDER BY job.due_at LIMIT 1
 )) FROM level WHERE level.priority IS NOT NULL"""
 
 EARLIEST_NAMED = f"""
@@ -156,7 +156,7 @@ SELECT min((
     {LEVELS_OF_NAME}
     SELECT min((
         SELECT job.due_at FROM vtqueue_job AS job INDEXED BY vtqueue_job_queue
-        WHERE job.queue_name = name.value AND {TIMES} ORDER BY job.due_at LIMIT 1
+        WHERE job.queue_name = name.value AND {WAITING_AT_LEVEL} ORDER BY job.due_at LIMIT 1
     )) FROM level WHERE level.priority IS NOT NULL
 )) FROM json_each(:names) AS name"""
 
@@ -183,10 +183,10 @@ REAPPEARS = f"""job.copies IS NOT NULL AND job.started_at IS NOT NULL AND job.ca
               FROM json_each(job.copies) AS copy
           ) ELSE 0
       END"""
-OTHERS = "(job.copies IS NULL OR :worker = '' OR instr(job.copies, json_quote(:worker)) = 0)"
+NOT_RUN_BY_WORKER = "(job.copies IS NULL OR :worker = '' OR instr(job.copies, json_quote(:worker)) = 0)"
 ENDED_LEASES = f"""
-SELECT json_group_array(json_array(ended.rowid, ended.held)) FROM (
-    SELECT job.rowid, job.state = 'RUNNING' AS held
+SELECT json_group_array(json_array(ended.rowid, ended.lease_ended)) FROM (
+    SELECT job.rowid, job.state = 'RUNNING' AS lease_ended
     FROM {NAMES_HIDDEN} AS name CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_hidden
     WHERE {NAME_HINT} AND {IN_SCOPE} AND {HIDDEN_OF_NAME} AND {ENDED}
       AND NOT (:overflow AND {REAPPEARS})
@@ -197,7 +197,7 @@ SELECT json_group_array(json_array(ended.rowid, ended.held)) FROM (
 FIRST_LEASE_END = f"""
 SELECT min((
     SELECT job.lease_until + {GRACE} FROM vtqueue_job AS job INDEXED BY vtqueue_job_hidden
-    WHERE {HIDDEN_OF_NAME} AND job.lease_until IS NOT NULL AND {OTHERS} ORDER BY job.lease_until LIMIT 1
+    WHERE {HIDDEN_OF_NAME} AND job.lease_until IS NOT NULL AND {NOT_RUN_BY_WORKER} ORDER BY job.lease_until LIMIT 1
 )) FROM {NAMES_HIDDEN} AS name WHERE {IN_SCOPE}"""
 
 

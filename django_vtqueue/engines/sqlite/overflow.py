@@ -19,7 +19,7 @@ SELECT json_group_array(
     SELECT job.rowid, job.priority, job.due_at, job.claims, job.task_path
     FROM {due.NAMES_HIDDEN} AS name CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_hidden
     WHERE {due.NAME_HINT} AND {due.IN_SCOPE} AND {due.HIDDEN_OF_NAME} AND {due.ENDED} AND {due.REAPPEARS}
-      AND {due.OTHERS}
+      AND {due.NOT_RUN_BY_WORKER}
     ORDER BY job.priority DESC, job.due_at, job.rowid LIMIT :limit
 ) AS found"""
 
@@ -66,7 +66,7 @@ class SQLiteOverflow(SQLiteConnection):
 
     def reappeared(self, scope: Scope, limit: int, now: int, grace_period: GracePeriod) -> list[Due]:
         values = {**due.scope_values(scope), **grace_period._asdict(), "rest": REST, "now": now, "limit": limit}
-        return [Due(*row)._replace(again=1) for row in self._list(REAPPEARED, values)]
+        return [Due(*row)._replace(one_more_copy=1) for row in self._list(REAPPEARED, values)]
 
     def write_copies(self, handles: Sequence[Handle], now: int, runtimes: Mapping[str, tuple[int, int]]) -> None:
         self._run(SHARE, {"rowids": json.dumps(handles), "now": now, "runtimes": json.dumps(runtimes)})

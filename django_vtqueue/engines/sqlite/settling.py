@@ -35,15 +35,10 @@ class Values:
 GUARDED = ("job.id", "job.claims", "job.worker_id")  # in the order of GUARD
 DONE = Values("job.claims", "attempts", "finished_at", "kept_until", "result", "job.started_at")
 SETTLED = Values(*GUARDED, "attempts", "due_at", "history", "job.started_at", "hidden_until")
-BURIED = Values(
-    *(*GUARDED, "finished_at", "kept_until", "history"),
-    *("failure.exception_class", "failure.message", "failure.fingerprint", "attempts", "job.started_at"),
-)
-
-WAITS = Values(
-    *(*GUARDED, "attempts", "job.started_at"),
-    *("waiting.kind", "waiting.name", "waiting.until", "waiting.since", "waiting.text"),
-)
+FAILURE = ("failure.exception_class", "failure.message", "failure.fingerprint")
+BURIED = Values(*GUARDED, "finished_at", "kept_until", "history", *FAILURE, "attempts", "job.started_at")
+WAITING = ("waiting.kind", "waiting.name", "waiting.until", "waiting.since", "waiting.text")
+WAITS = Values(*GUARDED, "attempts", "job.started_at", *WAITING)
 
 # Before WAIT and MAKE_READY. OR IGNORE: another job may have the key by now. A durable task that has begun does not
 # start anew, so it must not stand for what is published from now on.

@@ -49,8 +49,17 @@ FROM json_each(:jobs)"""
 # the job that has the key in any case, since RETURNING gives the ids of changed rows only. The values change only if
 # that job is to be replaced, and waits (a durable task that has begun is not): then it is a fresh one with the same id.
 REPLACED = (
-    *("priority", "max_attempts", "lease_us", "unique_until", "concurrency_key", "ordered", "rate_key"),
-    *("enqueued_at", "start_by", "due_at", "payload"),
+    "priority",
+    "max_attempts",
+    "lease_us",
+    "unique_until",
+    "concurrency_key",
+    "ordered",
+    "rate_key",
+    "enqueued_at",
+    "start_by",
+    "due_at",
+    "payload",
 )
 REPLACING = (
     "CASE WHEN :replace AND lease_until IS NULL AND steps IS NULL AND task_path = excluded.task_path "
@@ -176,6 +185,9 @@ SELECT {COLUMNS_OF_LETTER}, 'FAILED', died_at, NULL FROM vtqueue_deadletter WHER
 # The claim number goes with the job: a holder from before its death must stay stale. OR IGNORE: a letter whose unique
 # key is taken stays where it is; one that was unique until its start is so again. The history may have one entry too
 # many; the next attempt shortens it again.
+#
+# The inner CASE: a parent still waits for its child if the last of its steps is one that has children, and the id of
+# the child is among them. Else the history of the child says that the parent has gone on (``:orphan``).
 REQUEUE = """
 INSERT OR IGNORE INTO vtqueue_job (
     id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, unique_key, unique_until,
