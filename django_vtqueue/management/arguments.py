@@ -1,16 +1,19 @@
-"""What several commands take: the backend, jobs, queues, durations; and who runs them."""
+"""What several commands take: the backend, jobs, queues, durations, moments; and who runs them."""
 
 import getpass
 import re
 import shlex
 from argparse import ArgumentParser, ArgumentTypeError
-from datetime import datetime, timedelta
+from contextlib import suppress
+from datetime import datetime, time, timedelta
 
 from django.core.management.base import CommandError
 from django.utils.dateparse import parse_datetime
 
 from ..backend import VTQueueBackend
 from ..conf import MOST_AT_ONCE
+from ..core.clock import from_instant, to_instant
+from ..core.humanize import local
 from ..core.ids import SHORTEST
 from ..engines import engine_for
 from ..models import DeadLetter, Job
@@ -76,6 +79,25 @@ def duration_or_moment(text: str) -> timedelta | datetime | None:
         return parse_datetime(text)
     except ValueError:
         return None
+
+
+def moment(given: str | None, now: int) -> datetime | timedelta | None:
+    """Return when a pause is to end; a time of day is the next one. Raise CommandError for what is no moment."""
+    if given is None:
+        return None
+    with suppress(ValueError):
+        if re.fullmatch(r"\d\d:\d\d(:\d\d)?", given):
+            return next_time(time.fromisoformat(given), now)
+    end = duration_or_moment(given)
+    if end is not None:
+        return end if isinstance(end, timedelta) else from_instant(to_instant(end))
+    raise CommandError(f"--until is {given!r}, but must be as 30m, 2h or 1d, as 15:00, or as 2030-12-31 15:00.")
+
+
+def next_time(given: time, now: int) -> datetime:
+    """Return the next moment at which it is this time of day in ``TIME_ZONE``."""
+    today = datetime.combine(local(from_instant(now)).date(), given)
+    return from_instant(next(end for days in (0, 1) if (end := to_instant(today + timedelta(days))) > now))
 
 
 # -- jobs --------------------------------------------------------------------------------------------------------------

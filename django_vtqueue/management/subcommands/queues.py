@@ -1,12 +1,9 @@
 """What ``vtqueue`` does with queues: pause, resume and purge them."""
 
-import re
 import shlex
 from argparse import ArgumentParser
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
-from datetime import datetime, time, timedelta
 from typing import Any
 
 from django.core.management.base import CommandError
@@ -14,14 +11,12 @@ from django.db import connections
 from django.db.models import Count, Q
 
 from ...backend import VTQueueBackend
-from ...core.clock import from_instant, to_instant
 from ...core.failures import printable
-from ...core.humanize import local
 from ...core.names import is_reserved, refusal
 from ...engines import engine_for
 from ...models import RESERVED, Job, waiting_jobs
 from ...queue import pauses
-from ..arguments import duration_or_moment, login, option_of, remark_on
+from ..arguments import login, moment, option_of, remark_on
 
 
 def pause_arguments(parser: ArgumentParser) -> None:
@@ -47,25 +42,6 @@ def pause(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     yield f"What runs goes on to its end. To end the pause: {command}"
     if remark:
         yield remark
-
-
-def moment(given: str | None, now: int) -> datetime | timedelta | None:
-    """Return when a pause is to end; a time of day is the next one. Raise CommandError for what is no moment."""
-    if given is None:
-        return None
-    with suppress(ValueError):
-        if re.fullmatch(r"\d\d:\d\d(:\d\d)?", given):
-            return next_time(time.fromisoformat(given), now)
-    end = duration_or_moment(given)
-    if end is not None:
-        return end if isinstance(end, timedelta) else from_instant(to_instant(end))
-    raise CommandError(f"--until is {given!r}, but must be as 30m, 2h or 1d, as 15:00, or as 2030-12-31 15:00.")
-
-
-def next_time(given: time, now: int) -> datetime:
-    """Return the next moment at which it is this time of day in ``TIME_ZONE``."""
-    today = datetime.combine(local(from_instant(now)).date(), given)
-    return from_instant(next(end for days in (0, 1) if (end := to_instant(today + timedelta(days))) > now))
 
 
 def resume_arguments(parser: ArgumentParser) -> None:
