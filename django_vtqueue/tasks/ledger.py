@@ -32,20 +32,20 @@ NO_LEDGER = "This context has no job, so it has no steps."
 class Ledger:
     """The steps of one attempt: what is stored, and how far the task has come in it.
 
-    ``later``: the microseconds by which it is later than the clock says.
+    ``clock_offset``: the microseconds by which it is later than the clock says.
     """
 
     job: HeldJob | None = None
     children: ChildStore | None = None
     database: str = ""
     limit: int = 0
-    later: int = 0
+    clock_offset: int = 0
     transactional: bool = False
     position: int = 0  # in ``done``
     suspended: Suspend | None = None
     to_suspend: bool = False  # its job is to give its slot back, where it can go on later
     _stored: steps.Steps | None = None  # None: not read yet
-    misfit: DurableMismatch | None = None  # the code does not fit what is stored
+    mismatch: DurableMismatch | None = None  # the code does not fit what is stored
     _turn: list[None] = field(default_factory=lambda: [None])  # empty while a call is under way; its pop is atomic
     _under_way: str = ""  # the kind and name of that call
     _failed: BaseException | None = None  # what a step has raised
@@ -85,7 +85,7 @@ class Ledger:
         try:
             return steps.read(row[0])
         except (ValueError, RecursionError) as error:
-            raise self.mismatch(f"The stored steps cannot be read: {error}") from error
+            raise self.note_mismatch(f"The stored steps cannot be read: {error}") from error
 
     def lost(self) -> LeaseLost:
         """Return the error of a job that is not held any more."""
@@ -95,10 +95,10 @@ class Ledger:
     @property
     def ending(self) -> BaseException | None:
         """What ends the attempt, although the task has caught it: it waits, or its code does not fit what is stored."""
-        return self.suspended or self.misfit
+        return self.suspended or self.mismatch
 
     def now(self) -> int:
-        return self.engine.now() + self.later
+        return self.engine.now() + self.clock_offset
 
     def _blocks(self) -> int:
         connection = connections[self.engine.alias]
@@ -160,14 +160,14 @@ class Ledger:
                 "Leave the block before, or have the block inside the step: context.step(…, transactional=True)."
             )
 
-    def mismatch(self, what: str) -> DurableMismatch:
+    def note_mismatch(self, what: str) -> DurableMismatch:
         """Return the error of code that does not fit what is stored; no step is made after it."""
-        self.misfit = DurableMismatch(what)
-        return self.misfit
+        self.mismatch = DurableMismatch(what)
+        return self.mismatch
 
     def another_is_stored(self, kind: str, name: str, stored_kind: object, stored_name: object) -> DurableMismatch:
         """Return the error of a call that is not the stored one."""
-        return self.mismatch(
+        return self.note_mismatch(
             f"Step {self.position + 1} of this task is {stored_kind} {stored_name!r} as it is stored, but its code "
             f"asks for {kind} {name!r} there. Steps that were made must be asked for again by the same kind and name, "
             f"in the same order. Run the code of that time, repeat steps from {self.position + 1}, or enqueue it anew."
@@ -178,7 +178,7 @@ class Ledger:
 
         ``item``: its place, as the loop knows it.
         """
-        return self.mismatch(
+        return self.note_mismatch(
             f"The loop {name!r} does not yield the item that was under way (stored: {item!r}); a part of it is done. "
             "Its items must be the same until it ends: a queryset must not leave out a row that its own steps have "
             f"changed or deleted. Put the row back, or repeat steps from {self.position + 1} to go on without it."

@@ -69,7 +69,7 @@ def gather(ledger: Ledger, name: str, calls: Sequence[TaskCall], again: Sequence
                 raise ledger.suspend(SNOOZE, name, ledger.held.due_at, ledger.now())
     ids = record["children"]
     if len(ids) != len(calls):
-        raise ledger.mismatch(
+        raise ledger.note_mismatch(
             f"gather {name!r} has {len(ids)} children as it is stored, but its code asks for {len(calls)} now. The "
             "calls must be the same each time: have a step return what they are made of."
         )

@@ -71,7 +71,7 @@ def run_due(
         for job in collect(engine, taken):
             try:
                 with contained():
-                    outcome = execute(job, backend, inline=True, later=at - now)
+                    outcome = execute(job, backend, inline=True, clock_offset=at - now)
             except KeyboardInterrupt:
                 with engine.transaction():
                     settle(engine, [released(job)])

@@ -13,8 +13,10 @@ from ..backend import VTQueueBackend
 from ..core.job import ClaimKey, HeldJob
 from ..core.settlement import Settlement
 from ..exceptions import Indescribable, TaskTimeout
+from ..execution.after_failure import outcome_after
+from ..execution.attempt import Attempt
 from ..execution.connections import close_leftovers
-from ..execution.execute import Execution, execute
+from ..execution.execute import execute
 from ..execution.outcomes import Outcome, announce, burial
 from ..execution.time_limits import Notify, ignore
 from ..runtime.async_code import end_code
@@ -130,12 +132,11 @@ class Pool:
             self._ended(key)
         except TaskTimeout as error:  # raised after the end of the task; it is raised only once
             self._ended(key)
-            outcome = outcome or Execution(job, self.backend).outcome_of(error)
+            outcome = outcome or outcome_after(Attempt(job, self.backend), error)
         except BaseException:
             self._ended(key)
-            outcome = Execution(job, self.backend).outcome_of(
-                Indescribable("The worker failed around this attempt; the task did not.")
-            )
+            failed = Indescribable("The worker failed around this attempt; the task did not.")
+            outcome = outcome_after(Attempt(job, self.backend), failed)
         self.finished(outcome)
 
     def _ended(self, key: ClaimKey) -> None:
