@@ -11,7 +11,7 @@ from .failures import MAX_MESSAGE, Failure, recorded, shorten
 from .job import SHORT, HeldJob, StoredJob
 from .steps import SNOOZE, Waiting
 
-KEPT_FOR_PARENT = 90 * 86_400 * SECOND  # a child that has ended, until its parent has read what became of it
+KEPT_FOR_PARENT = 90 * 86_400 * SECOND  # at least: until then its parent has read what became of a child
 
 
 @dataclass(slots=True)
@@ -71,9 +71,19 @@ class Settlement:
 
 
 def succeeded(job: HeldJob, result: str, now: int, ttl: int | None) -> Settlement:
-    """Return the acknowledgement; the row is kept for ``ttl`` microseconds (0: not at all, None: for ever)."""
-    kept_until = None if ttl is None else now + ttl
+    """Return the acknowledgement; ``ttl``: see deletable_at."""
+    kept_until = deletable_at(job, now, ttl)
     return Settlement(job, states.SUCCESSFUL, job.attempts, finished_at=now, kept_until=kept_until, result=result)
+
+
+def deletable_at(job: HeldJob, ended_at: int, ttl: int | None) -> int | None:
+    """Return when a job that has ended may be deleted: after ``ttl`` microseconds (0: at once), or never (None).
+
+    A child is kept for its parent, whatever ``ttl`` says.
+    """
+    if ttl is None:
+        return None
+    return ended_at + (max(ttl, KEPT_FOR_PARENT) if job.parent_id else ttl)
 
 
 def released(job: HeldJob) -> Settlement:

@@ -14,7 +14,7 @@ from ..conf import Policy
 from ..core import clock
 from ..core.encoding import decode, encode_result
 from ..core.job import HeldJob
-from ..core.settlement import KEPT_FOR_PARENT, Settlement, succeeded
+from ..core.settlement import Settlement, succeeded
 from ..core.steps import Suspend
 from ..exceptions import PayloadTooLarge, UnknownTask
 from ..queue.back_pressure import publishes_as_a_job
@@ -136,10 +136,7 @@ class Execution(Attempt):
             self.final = True
             kind = PayloadTooLarge if isinstance(error, PayloadTooLarge) else TypeError
             raise kind(f"{error} The call has returned, so it is not tried again.") from None
-        ttl = clock.microseconds_or_none(self.policy.result_ttl)
-        if self.job.parent_id and ttl is not None:
-            ttl = max(ttl, KEPT_FOR_PARENT)  # until its parent has read the result
-        return succeeded(self.job, text, self.backend.now(), ttl)
+        return succeeded(self.job, text, self.backend.now(), clock.microseconds_or_none(self.policy.result_ttl))
 
 
 def called(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from ..core import copies, history, states
 from ..core.copies import Copy
 from ..core.job import ClaimKey, StoredJob
-from ..core.settlement import KEPT_FOR_PARENT, Settlement, end_cancelled
+from ..core.settlement import Settlement, deletable_at, end_cancelled
 from ..engines import Engine, options_for
 from .unparking import unpark_after
 from .workers import gone
@@ -76,10 +76,8 @@ def _write(engine: Engine, settlements: Sequence[Settlement]) -> set[ClaimKey]:
         names = {s.job.queue_name for s in dying}
         kept = {name: options_for(name, engine.alias).letter_ttl(name) for name in names}
         for settlement in dying:
-            ttl, died_at = kept[settlement.job.queue_name], settlement.finished_at or 0
-            if settlement.job.parent_id and ttl is not None:
-                ttl = max(ttl, KEPT_FOR_PARENT)
-            settlement.kept_until = None if ttl is None else died_at + ttl
+            job, died_at = settlement.job, settlement.finished_at or 0
+            settlement.kept_until = deletable_at(job, died_at, kept[job.queue_name])
     return engine.settle(settlements)
 
 

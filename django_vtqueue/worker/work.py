@@ -1,4 +1,4 @@
-"""Moves the jobs of one worker: claimed → to a thread, ahead, or into the line → outcome → settled → announced."""
+"""Moves the jobs of one worker: claimed → in a thread, ahead, or in the line → outcome → settled → announced."""
 
 import logging
 from collections.abc import Sequence
