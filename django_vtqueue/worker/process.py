@@ -10,6 +10,8 @@ import resource
 import signal
 import socket
 import sys
+import time
+from _thread import start_new_thread
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from functools import cache
@@ -22,6 +24,14 @@ READY = "READY=1"
 STOPPING = "STOPPING=1"
 WATCHDOG = "WATCHDOG=1"
 
+logger = logging.getLogger("django_vtqueue")
+
+# From a second signal, or the end of --shutdown-timeout, to the end of a process that waits for an answer: a server may
+# stand still, though its connections stay open. It is half of the default lease, as what was finished is to be stored.
+ANSWERED_WITHIN = 30.0  # seconds
+SAID_WITHIN = 1.0  # seconds: the log may hang, too
+UNANSWERED = "this worker ends now: the database, or something else, gives no answer. Its leases end by themselves"
+
 
 def stop_signals() -> list[signal.Signals]:
     """Return the signals that stop a worker; SIGHUP only if it is not ignored (nohup ignores it)."""
@@ -30,10 +40,13 @@ def stop_signals() -> list[signal.Signals]:
 
 
 class StopSignals:
-    """SIGTERM, SIGINT and SIGHUP: once means gracefully, twice means at once (see ``Shutdown.done``)."""
+    """SIGTERM, SIGINT and SIGHUP: once means gracefully, twice means at once (see ``Shutdown.done``).
 
-    def __init__(self, owns_process: bool) -> None:
-        self.owns_process = owns_process
+    ``timeout``: the seconds after which once means at once, too. Then the process ends, whatever it waits for.
+    """
+
+    def __init__(self, owns_process: bool, timeout: float | None) -> None:
+        self.owns_process, self.timeout = owns_process, timeout
         self.count = 0
         self._listener: Callable[[], None] | None = None
 
@@ -53,8 +66,19 @@ class StopSignals:
         self.count += 1
         if self.count > 1 and not self.owns_process:
             raise KeyboardInterrupt  # the caller goes on to live: its threads cannot be left behind
+        timeout = self.timeout if self.count == 1 else 0.0
+        if self.owns_process and timeout is not None:
+            start_new_thread(_end_unanswered, (timeout + ANSWERED_WITHIN,))  # takes no lock of Python code
         if self._listener:
             self._listener()
+
+
+def _end_unanswered(seconds: float) -> None:
+    """End this process after so many seconds, with code 1, and say so."""
+    time.sleep(seconds)
+    start_new_thread(logger.warning, (UNANSWERED,))
+    time.sleep(SAID_WITHIN)
+    os._exit(1)
 
 
 def notify_systemd(state: str) -> None:

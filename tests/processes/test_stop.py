@@ -7,7 +7,8 @@ import shutil
 import signal
 import socket
 import subprocess
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from uuid import UUID
 
@@ -246,6 +247,39 @@ def test_no_log_handler_keeps_a_worker_that_has_given_its_jobs_back(
     assert worker.wait() == 1
     assert clock.now() < database.job(job_id)["visible_at"]
     assert database.outcomes(job_id) == ["released"]
+
+
+STAND_STILL = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+
+
+@contextmanager
+def standing_still(database: Database) -> Iterator[None]:
+    """Have the server give no answer to others during the block, though their connections stay open."""
+    pids = [row["pid"] for row in database.rows(STAND_STILL)]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("options", [(), ("--shutdown-timeout", "0.5")])
+@pytest.mark.parametrize("busy", [True, False])
+def test_a_server_that_gives_no_answer_keeps_no_worker(
+    database: Database, start_worker: Start, tmp_path: Path, busy: bool, options: tuple[str, ...]
+) -> None:
+    """After a second signal, or --shutdown-timeout, the worker ends and says why; what it held is not touched."""
+    worker = start_worker(*options, constants={"worker.process.ANSWERED_WITHIN": 2})
+    job_id = begin(database, tmp_path) if busy else ""
+    with standing_still(database):
+        worker.signal(*SIGNALS[: 1 if options else 2])
+        assert worker.wait() == 1
+    assert worker.log.count("the database, or something else, gives no answer") == 1
+    if busy:
+        assert (database.job(job_id)["state"], database.job(job_id)["claims"]) == ("RUNNING", 1)
 
 
 SLOW = """

@@ -107,7 +107,7 @@ class Command(BaseCommand):
             if engine_for(backend.database).private():
                 self.run_inline(backend, worker_options, log)
                 return
-            signals = StopSignals(owns_process)
+            signals = StopSignals(owns_process, worker_options.shutdown_timeout)
             with signals.listening():
                 if ready := wait_until_ready(backend, worker_options, signals):
                     self.run_worker(backend, worker_options, log, signals, ready)
