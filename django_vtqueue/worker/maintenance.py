@@ -67,11 +67,11 @@ class Maintenance:
             )
 
     def _prune(self, now: float) -> None:
-        """Delete some of what was kept for long enough; bury what is overdue, and unpark jobs."""
+        """Unpark jobs, bury what is overdue, delete some of what was kept for long enough: a right may be missing."""
         self.next_at, self._more_at = now + PERIOD, inf  # also if it fails
-        instant = self.engine.now()
-        pruned = max(self.engine.prune(instant, PRUNED_BATCH), self._bury_overdue(PRUNED_BATCH))
-        if self._unpark() or pruned >= PRUNED_BATCH:
+        more = self._unpark()
+        pruned = max(self._bury_overdue(PRUNED_BATCH), self.engine.prune(self.engine.now(), PRUNED_BATCH))
+        if more or pruned >= PRUNED_BATCH:
             self.next_at = now + (time.monotonic() - now) / PRUNING_SHARE
             self._more_at = self.work.jobs_started + PRUNED_BATCH
         elif pruned:

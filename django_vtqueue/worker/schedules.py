@@ -5,7 +5,7 @@ import time
 
 from ..backend import VTQueueBackend
 from ..core.clock import NEVER, SECOND
-from ..engines import Engine
+from ..engines import Engine, Trouble
 from ..exceptions import QueueFull
 from ..models import WorkerProcess
 from ..schedules.declaring import declared, marks, runnable, write_down
@@ -33,6 +33,7 @@ class Schedules:
         self._fired: set[str] = set()  # schedules of which jobs were published just now
         self._unended: set[str] = set()  # of which this worker has published jobs
         self._logged: dict[str, str] = {}  # of a schedule that is not run: why, as it was logged
+        self._failure = ""  # of all of them: why, as it was logged
         # When to do what (monotonic); NEVER as long as nothing calls for it.
         self._read_at = self._declare_at = 0.0
         self._ends_at = self._again_at = NEVER
@@ -53,15 +54,21 @@ class Schedules:
         return at if self._tick is None else min(at, time.monotonic() + (self._tick - self.engine.now()) / SECOND)
 
     def keep(self) -> bool:
-        """Do what is due; return whether jobs were published. Trouble with the database is raised: it is due again."""
+        """Do what is due; return whether jobs were published. Trouble with the database is raised: it is due again.
+
+        Only a right that is missing on a table is no trouble of the jobs.
+        """
         if time.monotonic() < self.next_at():
             return False
         try:
             self._keep(time.monotonic(), self.engine.now())
+            self._failure = ""
         except Exception as error:
-            if self.engine.trouble(error):
+            if self.engine.trouble(error) not in (None, Trouble.RIGHTS):
                 raise
-            logger.warning("schedules: %r. They are looked at again in a minute; jobs go on", error)
+            if self._failure != (failure := repr(error)):
+                logger.warning("schedules: %s. They are looked at again each minute; jobs go on", failure)
+            self._failure = failure
             self._tick, self._ends_at, self._again_at = None, NEVER, NEVER
             self._read_at = self._declare_at = time.monotonic() + MINUTE
         fired, self._fired = bool(self._fired), set()

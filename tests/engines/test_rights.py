@@ -1,5 +1,6 @@
 """A user of a PostgreSQL server who lacks a right on a table of the queue."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,10 @@ import pytest
 from django.db import DatabaseError, connections
 
 from django_vtqueue.engines import Engine, new_engine
-from django_vtqueue.models import DeadLetter
+from django_vtqueue.models import DeadLetter, Job
 
 from ..waiting import wait_until
-from .projects import ServerProject
+from .projects import ServerProject, enqueue
 
 USER = "vtqueue_clerk"
 MAY_DO_ALL = f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {USER}"
@@ -24,6 +25,22 @@ def once():
     with open("runs", "a") as runs:
         runs.write("x")
     raise KeyError("x")
+"""
+
+RECURRING = """
+from django_vtqueue import recurring, task
+from django_vtqueue.worker import schedules
+
+schedules.MINUTE = 1.0
+
+@task
+def noop():
+    pass
+
+@recurring(every=1)
+@task
+def tick():
+    pass
 """
 
 
@@ -53,6 +70,37 @@ def test_a_worker_waits_for_a_right(tmp_path: Path, migrated: dict[str, Any], en
         assert worker.log.count(f"{LACKED}; waiting.") == worker.log.count("lacks") == 1
     assert (tmp_path / "runs").read_text() == "x"
     assert DeadLetter.objects.using(engine.alias).get().exception_class == "builtins.KeyError"
+
+
+def test_jobs_go_on_without_a_right_on_schedules(tmp_path: Path, migrated: dict[str, Any], engine: Engine) -> None:
+    """A worker runs jobs, says once on which table the right is missing, and looks after schedules when it has it."""
+    said(engine, MAY_DO_ALL, f"REVOKE INSERT ON vtqueue_schedule FROM {USER}")
+    project = ServerProject(tmp_path, {**migrated, "USER": USER}, tasks=RECURRING)
+    with project.started("-m", "django", "vtworker") as worker:
+        worker.wait_for("permission denied for table vtqueue_schedule")
+        for _ in range(2):
+            enqueue(engine.alias)
+            wait_until(lambda: not Job.objects.using(engine.alias).filter(finished_at=None).exists())
+            time.sleep(1.5)  # for it to look again
+        assert worker.log.count("vtqueue_schedule") == 1
+        assert "waiting" not in worker.log
+        said(engine, MAY_DO_ALL)
+        wait_until(lambda: Job.objects.using(engine.alias).filter(task_path="shop.tasks.tick").exists())
+
+
+def test_what_is_overdue_is_buried_where_nothing_may_be_deleted(
+    tmp_path: Path, migrated: dict[str, Any], engine: Engine
+) -> None:
+    """Without DELETE on the dead letters they are kept for ever, and the rest of the maintenance is done."""
+    said(engine, MAY_DO_ALL, f"REVOKE DELETE ON vtqueue_deadletter FROM {USER}")
+    enqueue(engine.alias)
+    Job.objects.using(engine.alias).update(state="SUCCESSFUL", worker_id="w", finished_at=1, kept_until=1)
+    enqueue(engine.alias)
+    Job.objects.using(engine.alias).filter(finished_at=None).update(start_by=1)
+    project = ServerProject(tmp_path, {**migrated, "USER": USER})
+    with project.started("-m", "django", "vtworker", "--queues", "other") as worker:
+        worker.wait_for("permission denied for table vtqueue_deadletter")
+        assert DeadLetter.objects.using(engine.alias).exists()
 
 
 def test_a_command_says_which_right_is_missing(tmp_path: Path, migrated: dict[str, Any], engine: Engine) -> None:
