@@ -125,7 +125,7 @@ class Move:
 
     def _may_go(self) -> bool:
         """Return whether something is left that a later pass may take."""
-        return bool(self.parts.to_go()) or self.parts.ended().exists()
+        return bool(self.parts.to_go() or self.parts.ended())
 
     def _free_reserved(self) -> None:
         """Free the leases and time slots whose holder is gone, by the rule of an instance that waits for one."""

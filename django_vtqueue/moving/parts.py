@@ -220,18 +220,18 @@ class Parts:
         """Return those of them that are not free."""
         return self.reserved().filter(HAS_KEY, state=states.RUNNING).exclude(unique_key="")
 
-    def ended(self) -> "QuerySet[Job]":
-        """Return those of them whose lease has ended, by the clock of the source: the holder may be gone.
+    def ended(self) -> set[UUID]:
+        """Return the ids of those of them whose lease has ended, by the clock of the source: the holder may be gone.
 
         Those that cannot be read are not among them: no run can free these.
         """
         rows = self.held().filter(lease_until__lte=engine_for(self.source).now())
-        return rows.exclude(pk__in=self._refused())
+        return set(rows.values_list("pk", flat=True)) - self._refused()
 
     def staying(self) -> tuple[int, int, int, int]:
         """Return how many jobs run, how many requeues go on, how many rows are held, and how many have ended leases."""
         requeues = Requeue.objects.using(self.source).filter(ended_at=None)
-        held, ended = self.held().count(), self.ended().count()
+        held, ended = self.held().count(), len(self.ended())
         return self.unfinished().filter(state=states.RUNNING).count(), requeues.count(), max(held - ended, 0), ended
 
 

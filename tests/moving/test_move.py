@@ -1,6 +1,7 @@
 """What goes and what stays, in which order, and what becomes of rows that are on both sides."""
 
 import itertools
+import sqlite3
 import time
 
 import pytest
@@ -8,6 +9,7 @@ from django.db import connections
 
 from django_vtqueue import Lease, Queue
 from django_vtqueue.core import clock
+from django_vtqueue.core.ids import new_uuid
 from django_vtqueue.engines import engine_for
 from django_vtqueue.models import DeadLetter, Job, QueueState, Rate, Requeue, Schedule, Throughput
 from django_vtqueue.moving.move import Move
@@ -44,6 +46,19 @@ def test_what_runs_stays_with_its_family(pair: Pair) -> None:
     Job.objects.using(pair.source).filter(pk=child.pk).update(**HAS_ENDED, lease_until=None)
     moved(pair)
     assert (ids(pair.source), ids(pair.target)) == (set(), {*family, str(other.pk)})
+
+
+def test_many_refused_rows(pair: Pair) -> None:
+    """However many rows the target has refused, what stays is counted: SQLite takes no number of variables."""
+    job(pair.source, queue_name="lease:nightly", task_path="", unique_key="nightly", **RUNS, lease_until=1)
+    move = Move(*pair)
+    connections[pair.source].ensure_connection()
+    if isinstance(raw := connections[pair.source].connection, sqlite3.Connection):
+        raw.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 32_766)  # as SQLite itself has it; Debian's takes more
+    for _ in range(33_000):
+        move.refusals[new_uuid().hex] = "another job there has its unique key"
+    assert move.parts.staying() == (0, 0, 0, 1)
+    assert move.parts.to_go() == 0
 
 
 def test_a_large_family_is_one_batch(pair: Pair) -> None:
