@@ -43,6 +43,11 @@ def tick():
     pass
 """
 
+OLD = """
+DATABASES["old"] = {"ENGINE": "django.db.backends.sqlite3", "NAME": "db.sqlite3"}
+TASKS["default"]["OPTIONS"]["database"] = "old"
+"""
+
 
 @pytest.fixture
 def engine(postgresql_database: str) -> Iterator[Engine]:
@@ -122,3 +127,14 @@ def test_a_trigger_that_refuses_one_row_is_no_missing_right(engine: Engine) -> N
         said(engine, "INSERT INTO vtqueue_rate VALUES ('x', 1, 1)")
     said(engine, "DROP TRIGGER refuse ON vtqueue_rate", "DROP FUNCTION refuse")
     assert engine.trouble(raised.value) is None
+
+
+def test_a_move_says_which_right_is_missing(tmp_path: Path, migrated: dict[str, Any], engine: Engine) -> None:
+    """Its error names what the target refuses, without a traceback, whatever database the backend has."""
+    said(engine, f"REVOKE SELECT ON vtqueue_job FROM {USER}")
+    project = ServerProject(tmp_path, {**migrated, "USER": USER}, settings=OLD)
+    project.manage("migrate", "--database", "old")
+    for options in (["--dry-run"], []):
+        found = project.manage("vtqueue", "move", "--from", "old", "--to", "default", *options)
+        assert "CommandError: Stopped: its user lacks SELECT, INSERT, UPDATE or DELETE on a table (permission" in found
+        assert "Traceback" not in found

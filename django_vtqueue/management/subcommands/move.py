@@ -33,26 +33,30 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     source, target = options["source"], options["target"]
     for alias in (source, target):
         refuse_database(alias)
-    move = Move(source, target)
-    before = move.parts.numbers()
-    if options["dry_run"]:
-        yield from table([(f"{number:,}", name) for name, number in before.items()])
-        yield from staying(move)
-        return
     try:
-        with progress_bar(lambda: sum(before.values()), "row", show=is_terminal(sys.stderr)) as grow:
-            move.arrived = grow or move.arrived
-            move.go(wait=options["wait"])
+        yield from moved(Move(source, target), options)
     except MoveRefused as error:
         raise CommandError(str(error)) from None
     except DatabaseError as error:
         troubles = (engine_for(alias).trouble(error) for alias in (source, target))
         said = next((trouble.value for trouble in troubles if trouble), "a database refuses a statement")
         raise CommandError(f"Stopped: {said} ({error}). Nothing is lost; the same command goes on.") from error
-    yield f"Moved {move.moved:,} row{'s' * (move.moved != 1)} from {source!r} to {target!r}."
+
+
+def moved(move: Move, options: dict[str, Any]) -> Iterator[str]:
+    """Move what can be moved; see run."""
+    before = move.parts.numbers()
+    if options["dry_run"]:
+        yield from table([(f"{number:,}", name) for name, number in before.items()])
+        yield from staying(move)
+        return
+    with progress_bar(lambda: sum(before.values()), "row", show=is_terminal(sys.stderr)) as grow:
+        move.arrived = grow or move.arrived
+        move.go(wait=options["wait"])
+    yield f"Moved {move.moved:,} row{'s' * (move.moved != 1)} from {move.source!r} to {move.target!r}."
     yield from staying(move)
     if move.refusals:
-        raise CommandError(f"Refused by {target!r}, and still in {source!r}: {len(move.refusals):,}.")
+        raise CommandError(f"Refused by {move.target!r}, and still in {move.source!r}: {len(move.refusals):,}.")
 
 
 def refuse_database(alias: str) -> None:
