@@ -574,6 +574,28 @@ def test_two_aliases_of_one_database(
     assert "use the same database ('default' and 'twin' name it), and both have default." in message.msg
 
 
+def test_aliases_of_several_servers(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the server is said by OPTIONS, other aliases lead to other databases; other roles do not (no E005)."""
+    pytest.importorskip("psycopg")
+    given = {"ENGINE": "django.db.backends.postgresql", "NAME": "jobs"}
+    options = {
+        "one": {"host": "one"},
+        "two": {"host": "two"},
+        "port": {"host": "one", "port": 6432},
+        "address": {"host": "one", "hostaddr": "10.0.0.2"},
+        "role": {"host": "one", "assume_role": "clerk"},
+    }
+    databases: dict[str, Any] = {name: given | {"OPTIONS": each} for name, each in options.items()}
+    databases["same"] = given | {"HOST": "two"}
+    databases["default"] = given
+    monkeypatch.setattr(settings_checks, "connections", ConnectionHandler(databases))
+    settings.TASKS = {name: entry(database=name) for name in databases}
+    found = {name: [each.msg for each in overlaps(options, name)] for name, options in configured().items()}
+    assert [name for name, messages in found.items() if messages] == ["role", "same"]
+    assert "('one' and 'role' name it)" in found["role"][0]
+    assert "('two' and 'same' name it)" in found["same"][0]
+
+
 def test_worker_refuses_wrong_settings(settings: Settings) -> None:
     """A worker does not start with settings that ``check`` calls wrong, and says what is."""
     settings.TASKS = {"default": entry(max_attempts="3")}

@@ -11,6 +11,7 @@ from typing import Any
 from django.apps import apps
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning
+from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, router
 from django.utils.module_loading import import_string
 
@@ -300,6 +301,10 @@ def missing_modules(options: Options, alias: str) -> Iterator[CheckMessage]:
             )
 
 
+# What says to which database of PostgreSQL a connection leads; the user and the options may choose a schema.
+PLACE = ("host", "hostaddr", "port", "dbname", "user", "service", "options")
+
+
 def place_of(alias: str) -> Any:
     """Return what two aliases have in common that name one database, as far as the settings say it."""
     if alias not in connections or connections[alias].settings_dict["TEST"]["MIRROR"]:
@@ -307,9 +312,11 @@ def place_of(alias: str) -> Any:
     connection = connections[alias]
     if connection.vendor == "sqlite":
         return os.path.realpath(file) if (file := file_of(alias)) else alias
-    options = connection.settings_dict["OPTIONS"]
-    server = [str(connection.settings_dict[name]) for name in ("HOST", "PORT", "NAME", "USER")]
-    return *server, options.get("service"), options.get("options")  # which may choose a schema, as the user may
+    try:
+        given = connection.get_connection_params()  # OPTIONS may say what HOST and PORT do not
+    except ImproperlyConfigured:
+        return alias  # said by Django
+    return [str(given.get(name)) for name in PLACE]
 
 
 def overlaps(options: Options, alias: str) -> Iterator[CheckMessage]:
