@@ -39,6 +39,7 @@ from django_vtqueue.engines import Engine, engine_for, new_engine
 from django_vtqueue.engines.postgresql import connection
 from django_vtqueue.engines.postgresql.limits import UNPARK
 from django_vtqueue.execution.transactional import NotBegun, settle_with
+from django_vtqueue.inspection.overview import backlogs
 from django_vtqueue.models import DeadLetter, Job, Schedule, WorkerProcess
 from django_vtqueue.queue.claims import Claims, collect
 from django_vtqueue.queue.limits import Limits
@@ -194,6 +195,19 @@ def test_what_ends_holders_of_many_keys_is_not_compiled(engine: Engine) -> None:
         engine.unpark({f"k{number}": 1 for number in range(500)})
     assert said
     assert "JIT:" not in said
+
+
+@pytest.mark.parametrize("usual", ["on", "off"])
+def test_a_transaction_of_the_project_goes_on_to_compile(engine: Engine, usual: str) -> None:
+    """What ends holders of many keys, and what counts what is due, leave its settings as they were."""
+    with transaction.atomic(using=engine.alias), connections[engine.alias].cursor() as cursor:
+        cursor.execute(f"SET LOCAL jit = {usual}")
+        engine.unpark({f"k{number}": 1 for number in range(500)})
+        cursor.execute("SHOW jit")
+        assert cursor.fetchone() == (usual,)
+        backlogs(engine.alias, ["default"], engine.now(), 10)
+        cursor.execute("SHOW jit")
+        assert cursor.fetchone() == (usual,)
 
 
 def run(engine: Engine, limits: Limits, most: int, **keys: Any) -> None:

@@ -40,7 +40,9 @@ WHEN_CUT_OFF = {
 }
 
 # For a statement for which the planner expects far more rows than there are: to compile it takes longer than all else.
-UNCOMPILED = "SET LOCAL jit = off"
+# It returns what was set before, which OFFSET has be read first.
+UNCOMPILED = """
+SELECT before.jit, set_config('jit', 'off', true) FROM (SELECT current_setting('jit') AS jit OFFSET 0) AS before"""
 
 # Cancellations, moves, and bulks with unique keys change many rows beside control loops, which lock the same rows in
 # the order of their plans: to lock them by id first would cost each settlement a statement. Each may wait for the other
@@ -195,10 +197,13 @@ class PostgreSQLConnection:
 
     @contextmanager
     def uncompiled(self) -> Iterator[None]:
-        """See Engine. It holds until the end of the transaction, which may be the caller's."""
-        with self.atomic():
-            self._run(UNCOMPILED)
+        """See Engine. In a transaction of the caller what was set before holds again afterwards."""
+        within = self._in_transaction
+        with nullcontext() if within else self.atomic():
+            usual = self._value(UNCOMPILED, {})
             yield
+            if within:
+                self._run(f"SET LOCAL jit = {usual}")
 
     def yielding(self, write: Callable[[], T]) -> T:
         """See Engine. The last try waits as long as any statement does, for a row that is locked for long."""

@@ -7,12 +7,13 @@ due.py. A settlement waits: who has the lock may be about to park a job for whic
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from ...core.clock import LAST_INSTANT
 from ...core.job import Handle
 from ..limits import IS_BOOKED, IS_PARKED, Booked, Known, Parked, RateState
-from .connection import UNCOMPILED, PostgreSQLConnection
+from .connection import PostgreSQLConnection
 from .statements import hexed, hidden
 
 OF_CONCURRENCY, OF_RATE, OF_QUEUE = 7_190_001, 7_190_002, 7_190_003  # seeds: a project may have such locks of its own
@@ -183,9 +184,8 @@ class PostgreSQLLimits(PostgreSQLConnection):
         with self.transaction():
             given = self._lock(OF_CONCURRENCY, keys)
             limits = [keys[key] for key in given["keys"]]
-            if len(limits) > MANY_KEYS:
-                self._run(UNCOMPILED)
-            return self._run(UNPARK, {**given, "limits": limits, "ordered": ordered})
+            with self.uncompiled() if len(limits) > MANY_KEYS else nullcontext():
+                return self._run(UNPARK, {**given, "limits": limits, "ordered": ordered})
 
     def unpark_rows(self, handles: Sequence[Handle]) -> int:
         return self._run(UNPARK_ROWS, {"ids": list(handles)})
