@@ -5,7 +5,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, TypeVar
 
@@ -140,8 +140,11 @@ def kept_up(job: ClaimedJob, gaps: GapWatch) -> Iterator[None]:
     done = threading.Event()
 
     def run() -> None:
+        engine = new_engine(job.database, traced=False)
         try:
-            keep_up(job, done, gaps)
+            # What the handler does may use Django's pool up.
+            with engine.without_lock_waits(pooled=False) if engine.locks_rows else nullcontext():
+                keep_up(engine, job, done, gaps)
         finally:
             connections.close_all()
 
@@ -155,13 +158,13 @@ def kept_up(job: ClaimedJob, gaps: GapWatch) -> Iterator[None]:
         thread.join()
 
 
-def keep_up(job: ClaimedJob, done: threading.Event, gaps: GapWatch) -> None:
+def keep_up(engine: Engine, job: ClaimedJob, done: threading.Event, gaps: GapWatch) -> None:
     """Renew a job's lease until the job is done, or lost.
 
     An ended lease is renewed too, as long as no other holder has the job: the handler goes on anyway. After a gap the
     lease is renewed at once.
     """
-    held, engine = job._held, new_engine(job.database, traced=False)
+    held = job._held
     lease = held.lease_us / SECOND
 
     def renew() -> tuple[float, bool]:

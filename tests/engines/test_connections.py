@@ -2,8 +2,10 @@
 
 import os
 import signal
+import threading
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from textwrap import dedent
@@ -14,7 +16,9 @@ from django.core.management import call_command
 from django.db import connections
 from pytest_django import DjangoDbBlocker
 
-from django_vtqueue import Lease, throughput
+from django_vtqueue import ClaimedJob, Lease, Queue, throughput
+from django_vtqueue.core.clock import to_instant
+from django_vtqueue.engines import engine_for
 from django_vtqueue.models import Job
 from tests.conftest import reached
 from tests.waiting import wait_until
@@ -88,15 +92,45 @@ def test_two_workers_and_a_kill(
         assert "Traceback" not in killed.log + other.log
 
 
+@contextmanager
+def small_pool(migrated: dict[str, Any]) -> Iterator[str]:
+    """Yield an alias that has one connection for all threads."""
+    database = {**migrated, "OPTIONS": {**migrated["OPTIONS"], "pool": {"min_size": 1, "max_size": 1}}}
+    with reached(database, "ours") as alias:
+        try:
+            yield alias
+        finally:
+            connections[alias].close_pool()  # type: ignore[attr-defined]
+
+
 def test_a_leader_whose_pool_is_used_up(
     migrated: dict[str, Any], postgresql_database: str, django_db_blocker: DjangoDbBlocker
 ) -> None:
     """Its lease is renewed all the same, by a connection outside of the pool."""
     require_pool()
-    database = {**migrated, "OPTIONS": {**migrated["OPTIONS"], "pool": {"min_size": 1, "max_size": 1}}}
-    with reached(database, "ours") as alias, ExitStack() as stack:
-        stack.callback(lambda: connections[alias].close_pool())  # type: ignore[attr-defined]
-        with Lease("nightly", ttl=1, using=alias) as lease:
-            assert connections[alias].connection  # the only one of the pool
-            time.sleep(2)
-            assert lease.held
+    with small_pool(migrated) as alias, Lease("nightly", ttl=1, using=alias) as lease:
+        assert connections[alias].connection  # the only one of the pool
+        time.sleep(2)
+        assert lease.held
+
+
+def test_a_handler_that_uses_the_pool_up(
+    migrated: dict[str, Any], postgresql_database: str, django_db_blocker: DjangoDbBlocker
+) -> None:
+    """The lease of its job is renewed all the same, by a connection outside of the pool."""
+    require_pool()
+    stop, left = threading.Event(), list[int]()
+
+    def handle(claimed: ClaimedJob) -> None:
+        connections[alias].ensure_connection()  # the only one of the pool
+        time.sleep(2)
+        until = Job.objects.using(alias).values_list("lease_until", flat=True).get()
+        left.append(to_instant(until) - engine_for(alias).now())
+        stop.set()
+
+    with small_pool(migrated) as alias:
+        queue = Queue("sensors", using=alias, visibility_timeout=1)
+        queue.publish(1)
+        queue.run(handle, stop=stop)
+        assert left[0] > 0
+        assert Job.objects.using(alias).get().state == "SUCCESSFUL"
