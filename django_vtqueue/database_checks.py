@@ -80,6 +80,9 @@ CUT_OFF_HINT = (
 )
 NO_FSYNC = "fsync is off: a power loss may destroy the database cluster, with all that is in it."
 
+NO_UTF8 = "and must be UTF8: a text that it cannot hold, of an exception or of a job's progress, loses the job's end."
+UTF8_HINT = "Move the data to a database of another encoding: CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0."
+
 
 @register(TAG)
 def check_defaults(**kwargs: Any) -> list[CheckMessage]:
@@ -107,8 +110,11 @@ def check_databases(*, databases: Sequence[str] | None = None, **kwargs: Any) ->
                 for number, text in faults(setup, mode)
                 if not shares_disk(connection.alias) and (number == "W005" or not has_defaults(connection))
             ]
-        elif setup and setup.fsync == "off":
-            found.append(warning("W005", connection, NO_FSYNC))
+        elif setup:
+            if setup.fsync == "off":
+                found.append(warning("W005", connection, NO_FSYNC))
+            if setup.encoding != "UTF8":
+                found.append(warning("W014", connection, f"its encoding is {setup.encoding}, {NO_UTF8}", UTF8_HINT))
     return found
 
 
@@ -183,10 +189,11 @@ class Pragmas(NamedTuple):
 
 
 class Durability(NamedTuple):
-    """What a server of PostgreSQL waits for, as it says it."""
+    """What a server of PostgreSQL waits for, and what a database of it may hold, as it says it."""
 
     fsync: str
     synchronous_commit: str
+    encoding: str
 
 
 def effective(connection: BaseDatabaseWrapper) -> Pragmas | Durability | None:
@@ -194,7 +201,8 @@ def effective(connection: BaseDatabaseWrapper) -> Pragmas | Durability | None:
     try:
         with connection.cursor() as cursor:
             if connection.vendor == "postgresql":
-                cursor.execute("SELECT current_setting('fsync'), current_setting('synchronous_commit')")
+                names = ("fsync", "synchronous_commit", "server_encoding")
+                cursor.execute(f"SELECT {', '.join(f'current_setting({name!r})' for name in names)}")
                 return Durability(*cursor.fetchone())
             file = cursor.execute("SELECT file FROM pragma_database_list WHERE name = 'main'").fetchone()[0]
             names = ("journal_mode", "synchronous", "busy_timeout")

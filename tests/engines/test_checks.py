@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from django.conf import settings
+from django.db import connections
 from pytest_django import DjangoDbBlocker
 from pytest_django.fixtures import Settings
 
@@ -38,6 +39,19 @@ def test_what_a_server_may_lose(said: Ids) -> None:
     """A server that does not wait for its disk is warned of, and with --deploy one that takes commits back."""
     assert said() == ["vtqueue.W005", "vtqueue.W006"]
     assert said(OPTIONS=options("synchronous_commit=on")) == ["vtqueue.W005"]
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+def test_a_database_that_cannot_hold_each_text(
+    said: Ids, migrated: dict[str, Any], django_db_blocker: DjangoDbBlocker, encoding: str
+) -> None:
+    """A database of another encoding than UTF8 is warned of."""
+    with django_db_blocker.unblock(), reached(migrated, "beside"), connections["beside"].cursor() as cursor:
+        cursor.execute(f"CREATE DATABASE other ENCODING '{encoding}' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
+        try:
+            assert "vtqueue.W014" in said(NAME="other")
+        finally:
+            cursor.execute("DROP DATABASE other WITH (FORCE)")
 
 
 def test_missing_tables(said: Ids) -> None:
