@@ -70,7 +70,8 @@ class Channel:
             if rows:
                 raise MoveRefused(
                     f"A move from {self.source!r} to another database than {self.target!r} was interrupted, with "
-                    f"{rows} rows under way. Let it finish first: run vtqueue move to that one again."
+                    f"{rows} rows under way. Let it finish first: run vtqueue move to that one again. If that one is "
+                    "gone for good: see docs/moving.md."
                 )
             _boxes(self.source, OUTBOX).filter(pk=job_id, attempts=0)._raw_delete(self.source)
         return None

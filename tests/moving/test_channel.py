@@ -1,11 +1,13 @@
 """A move that is cut off between two of its commits, and two moves at once: each row arrives once."""
 
+import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from django.db import connections
+from django.db import IntegrityError, connections
 
 from django_vtqueue.engines import engine_for
 from django_vtqueue.models import Job
@@ -14,6 +16,7 @@ from django_vtqueue.moving.move import Move
 from django_vtqueue.moving.parts import Parts
 
 from ..conftest import reached
+from ..projects import ROOT
 from .conftest import SOURCE, Pair
 from .rows import held, job
 
@@ -54,6 +57,31 @@ def test_cut_off_after_the_first_commit(pair: Pair) -> None:
     assert (jobs(pair.source), jobs(pair.target)) == ([], [str(row.pk)])
     assert Job.objects.using(pair.source).count() == 0
     assert Job.objects.using(pair.target).count() == 1
+
+
+def rescue(source: str, target: str) -> None:
+    """Do what docs/moving.md says for a target that is gone."""
+    text = (ROOT / "docs/moving.md").read_text()
+    lines = "\n".join(re.findall(r"^>>> (.*)$", text, re.MULTILINE))
+    exec(lines.replace('"default"', repr(source)).replace('"postgres"', repr(target)))
+
+
+def test_a_target_that_is_gone(pair: Pair, empty_file: Path, tmp_path: Path) -> None:
+    """What was on its way to it arrives in another database; where it has arrived it does not arrive again."""
+    row = job(pair.source)
+    loaded(pair)
+    with reached({"NAME": shutil.copy(empty_file, tmp_path / "other.sqlite3")}, "other"):
+        with pytest.raises(MoveRefused, match=r"with 1 rows under way.* docs/moving\.md"):
+            Move(pair.source, "other").go()
+        rescue(pair.source, "other")
+        Move(pair.source, "other").go()
+        assert (jobs(pair.source), jobs("other")) == ([], [str(row.pk)])
+        assert not Job.objects.using(pair.source).exists()
+    job(pair.source)
+    channel = loaded(pair)
+    arrive(channel)
+    with pytest.raises(IntegrityError):
+        rescue(*pair)
 
 
 def test_cut_off_after_the_second_commit(pair: Pair) -> None:
