@@ -17,6 +17,7 @@ import pytest
 from django_vtqueue.core import clock
 from tests.project import forks, tasks
 
+from ..postgresql import Server
 from ..waiting import wait_until
 from .conftest import MANAGE, PATCHED, ROOT, Start, both_engines, environment
 from .database import Database
@@ -280,6 +281,29 @@ def test_a_server_that_gives_no_answer_keeps_no_worker(
     assert worker.log.count("the database, or something else, gives no answer") == 1
     if busy:
         assert (database.job(job_id)["state"], database.job(job_id)["claims"]) == ("RUNNING", 1)
+
+
+def handles(worker: Running, number: signal.Signals) -> bool:
+    """Return whether a process has a handler for a signal by now."""
+    status = Path(f"/proc/{worker.pid}/status").read_text()
+    return bool(int(status.split("SigCgt:")[1].split()[0], 16) & 1 << number - 1)
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_a_server_that_answers_nobody_keeps_no_worker_that_begins(
+    database: Database, start_worker: Start, server: Server
+) -> None:
+    """A worker that waits for its first connection ends, too."""
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        worker = start_worker(ready=False, constants={"worker.process.ANSWERED_WITHIN": 2})
+        wait_until(lambda: handles(worker, signal.SIGTERM))
+        for number in SIGNALS:
+            worker.signal(number)
+        assert worker.wait() == 1
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+    assert "gives no answer" in worker.log
 
 
 SLOW = """
