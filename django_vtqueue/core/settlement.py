@@ -50,16 +50,20 @@ class Settlement:
         return self.uses_no_attempt and (self.waiting is None or self.waiting.kind == SNOOZE)
 
     def left(self, row: StoredJob | None) -> bool:
-        """Return whether a row is as this settlement leaves it, wherever an event or a limit has moved it since.
+        """Return whether a row is as this settlement leaves it.
 
-        The claim number alone does not say that: what was requeued has the same. A release leaves no trace in the row;
-        one until a moment is known by that.
+        The claim number alone does not say that: what was requeued has the same. What has ended is known by the moment;
+        its history is also that of its copies. What waits again is known by its start and its history, wherever an
+        event or a limit has moved it since; what is put off, by the moment until which it is.
         """
-        if row is None or (self.as_before and self.due_at not in (None, row.due_at)):
+        job = self.job
+        if row is None or (row.state, row.claims, row.finished_at) != (self.state, job.claims, self.finished_at):
             return False
-        job, history = self.job, self.job.history if self.history is None else self.history
-        found = row.state, row.claims, row.started_at, row.finished_at, row.history
-        return found == (self.state, job.claims, job.started_at, self.finished_at, history)
+        if self.finished_at is not None:
+            return True
+        if self.as_before and self.due_at not in (None, row.due_at):
+            return False
+        return (row.started_at, row.history) == (job.started_at, self.history or job.history)
 
     def shift(self, later: int) -> None:
         """Move the next attempt by ``later`` microseconds, for a caller that runs jobs as if it were later.

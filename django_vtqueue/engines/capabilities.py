@@ -35,15 +35,20 @@ class Settling(ABC):
         """
 
     @abstractmethod
+    def find_all(self, job_ids: Sequence[str]) -> dict[str, StoredJob]:
+        """Return jobs and dead letters by id; by one statement, for two could miss a job that is being requeued."""
+
     def find(self, job_id: str) -> StoredJob | None:
-        """Return a job or a dead letter; by one statement, for two could miss a job that is being requeued."""
+        """Return a job or a dead letter; see find_all."""
+        return next(iter(self.find_all([job_id]).values()), None)
 
     def not_carried_out(self, settlements: Sequence[Settlement]) -> set[ClaimKey]:
         """Return the keys of settlements whose rows are not as they leave them.
 
         A commit whose answer was lost may have carried them out before.
         """
-        return {s.job.key for s in settlements if not s.left(self.find(s.job.id))}
+        found = self.find_all([s.job.id for s in settlements])
+        return {s.job.key for s in settlements if not s.left(found.get(s.job.id))}
 
 
 class DurableSteps(ABC):

@@ -11,9 +11,9 @@ import signal
 import socket
 import sys
 import time
-from _thread import start_new_thread
-from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from _thread import LockType, allocate_lock, start_new_thread
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import NoReturn
@@ -49,6 +49,7 @@ class StopSignals:
         self.owns_process, self.timeout = owns_process, timeout
         self.count = 0
         self._listener: Callable[[], None] | None = None
+        self._lasts = allocate_lock()  # held during the block
 
     def then(self, listener: Callable[[], None]) -> None:
         """Call ``listener`` for each signal, also for those that have come already."""
@@ -56,9 +57,11 @@ class StopSignals:
         for _ in range(self.count):
             listener()
 
-    def listening(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def listening(self) -> Iterator[None]:
         """Listen to the signals that stop during the block."""
-        return handling_signals(stop_signals(), self._received)
+        with self._lasts, handling_signals(stop_signals(), self._received):
+            yield
 
     def _received(self, number: int, frame: object) -> None:
         if number == signal.SIGHUP and self.count:
@@ -66,17 +69,21 @@ class StopSignals:
         self.count += 1
         if self.count > 1 and not self.owns_process:
             raise KeyboardInterrupt  # the caller goes on to live: its threads cannot be left behind
-        timeout = self.timeout if self.count == 1 else 0.0
-        if self.owns_process and timeout is not None:
-            start_new_thread(_end_unanswered, (timeout + ANSWERED_WITHIN,))  # takes no lock of Python code
         if self._listener:
             self._listener()
+        timeout = self.timeout if self.count == 1 else 0.0
+        if self.owns_process and timeout is not None:
+            with suppress(RuntimeError):  # the system gives no thread
+                start_new_thread(_end_unanswered, (self._lasts, timeout + ANSWERED_WITHIN))  # waits for no Python code
 
 
-def _end_unanswered(seconds: float) -> None:
-    """End this process after so many seconds, with code 1, and say so."""
-    time.sleep(seconds)
-    start_new_thread(logger.warning, (UNANSWERED,))
+def _end_unanswered(lasts: LockType, seconds: float) -> None:
+    """End this process with code 1, and say so, if the worker still lasts after so many seconds."""
+    if lasts.acquire(timeout=seconds):
+        lasts.release()
+        return
+    with suppress(RuntimeError):
+        start_new_thread(logger.warning, (UNANSWERED,))
     time.sleep(SAID_WITHIN)
     os._exit(1)
 

@@ -1,6 +1,8 @@
 """Jobs of which several copies run: who gets one, and who of them settles the job."""
 
+import json
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -8,9 +10,10 @@ from pytest_django import Settings
 
 from django_vtqueue import LeaseLost, Queue
 from django_vtqueue.core import copies
-from django_vtqueue.core.clock import from_instant
-from django_vtqueue.core.job import HeldJob, Scope
-from django_vtqueue.core.settlement import Settlement, released, released_unfinished, succeeded
+from django_vtqueue.core.clock import LAST_INSTANT, from_instant
+from django_vtqueue.core.job import HeldJob, NewJobs, Scope
+from django_vtqueue.core.settlement import Settlement, released, released_unfinished, succeeded, suspended
+from django_vtqueue.core.steps import GATHER, Waiting
 from django_vtqueue.models import Job, WorkerProcess
 from django_vtqueue.queue.claims import Claims, collect
 from django_vtqueue.queue.pauses import earliest
@@ -20,6 +23,7 @@ from tests.fake_clock import FakeClock, at
 
 from .bench import Bench, failure
 from .conftest import configure
+from .test_steps import TASK, held
 
 DAY = 86_400
 OVERFLOW = {"": (0, 2), "q": (DAY * 1_000_000, 2)}
@@ -110,6 +114,31 @@ def test_a_copy_that_runs_alone_is_released_once(bench: Bench) -> None:
     assert job.begun
     assert settled(bench, released(job))
     assert not settled(bench, released(job))
+
+
+@pytest.mark.parametrize("ttl", [None, 0])
+def test_a_success_stands_beside_one_that_came_too_late(bench: Bench, time: FakeClock, ttl: int | None) -> None:
+    """Though another copy has written into its history, and whether it is kept or not; its parent is woken."""
+    parent, child = held(bench), f"{7:032x}"
+    of_parent = NewJobs("q", TASK, 0, 1, 60_000_000, at(0), at(0), [(child, "{}")])
+    of_parent.parent_id = parent.id
+    bench.engine.insert_with_keys(of_parent)
+    bench.engine.write_steps(parent, json.dumps([{"kind": GATHER, "name": "g", "children": [child]}]), at(1), None)
+    assert settled(bench, suspended(parent, Waiting(GATHER, "g", LAST_INSTANT, at(1))))
+    scope = Scope(("q",), False)
+    [[first], [second]] = [
+        bench.claim(now, 1, name, overflow=OVERFLOW, scopes=[scope]) for now, name in [(1, "w1"), (62, "w2")]
+    ]
+    bench.publish("y", queue="o")
+    [late] = bench.claim(62, 1, "w2", queues=("o",))
+    assert settled(bench, failure(first, 70))
+    time.instant = at(72)
+    with bench.engine.transaction():
+        lost = settle(
+            bench.engine, [succeeded(second, "1", at(72), ttl), succeeded(replace(late, claims=7), "1", at(72), ttl)]
+        )
+    assert lost == {(late.id, 7)}
+    assert bench.found(parent.id).due_at == at(72)
 
 
 def test_it_reappears_at_its_place_in_the_line(bench: Bench) -> None:

@@ -166,9 +166,8 @@ class PostgreSQLEngine(
         ids = [job.id for job, _ in said]
         self._run(sql.NOTE_PROGRESS, {"mine": json.dumps(rows, ensure_ascii=False), "ids": ids})
 
-    def find(self, job_id: str) -> StoredJob | None:
-        rows = self._rows(sql.FIND, {"id": job_id})
-        return StoredJob(*rows[0]) if rows else None
+    def find_all(self, job_ids: Sequence[str]) -> dict[str, StoredJob]:
+        return {row[0]: StoredJob(*row) for row in self._rows(sql.FIND, {"ids": uuids(job_ids)})}
 
     def requeue(
         self,

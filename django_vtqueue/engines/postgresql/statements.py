@@ -209,9 +209,10 @@ FROM {SAID.mine} WHERE {GUARD}"""
 
 # One statement over both tables: between two statements a job could move from one table to the other.
 FIND = f"""
-SELECT {COLUMNS}, state, finished_at, result FROM vtqueue_job WHERE id = %(id)s
+SELECT {COLUMNS}, state, finished_at, result FROM vtqueue_job WHERE id = ANY(%(ids)s::uuid[])
 UNION ALL
-SELECT {COLUMNS_OF_LETTER}, 'FAILED', died_at, NULL FROM vtqueue_deadletter WHERE id = %(id)s"""
+SELECT {COLUMNS_OF_LETTER}, 'FAILED', died_at, NULL FROM vtqueue_deadletter
+WHERE id = ANY(%(ids)s::uuid[])"""
 
 # The claim number goes with the job: a holder from before its death must stay stale. DO NOTHING: a letter whose unique
 # key is taken stays where it is; one that was unique until its start is so again. The history is not parsed, for it may

@@ -173,9 +173,8 @@ class SQLiteEngine(SQLiteDue, SQLiteSettling, SQLiteOverflow, SQLiteLimits, SQLi
     def write_progress(self, said: Sequence[tuple[HeldJob, Progress]]) -> None:
         self._run(sql.NOTE_PROGRESS, {"said": json.dumps([(*guard(job), *progress) for job, progress in said])})
 
-    def find(self, job_id: str) -> StoredJob | None:
-        rows = self._rows(sql.FIND, {"id": job_id})
-        return StoredJob(*rows[0]) if rows else None
+    def find_all(self, job_ids: Sequence[str]) -> dict[str, StoredJob]:
+        return {row[0]: StoredJob(*row) for row in self._rows(sql.FIND, {"ids": json.dumps(job_ids)})}
 
     def requeue(
         self,

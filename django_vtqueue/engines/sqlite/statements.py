@@ -178,9 +178,11 @@ FROM json_each(:said) AS mine WHERE {GUARD}"""
 
 # One statement over both tables: between two statements a job could move from one table to the other.
 FIND = f"""
-SELECT {COLUMNS}, state, finished_at, result FROM vtqueue_job WHERE id = :id
+SELECT {COLUMNS}, state, finished_at, result FROM vtqueue_job
+WHERE id IN (SELECT value FROM json_each(:ids))
 UNION ALL
-SELECT {COLUMNS_OF_LETTER}, 'FAILED', died_at, NULL FROM vtqueue_deadletter WHERE id = :id"""
+SELECT {COLUMNS_OF_LETTER}, 'FAILED', died_at, NULL FROM vtqueue_deadletter
+WHERE id IN (SELECT value FROM json_each(:ids))"""
 
 # The claim number goes with the job: a holder from before its death must stay stale. OR IGNORE: a letter whose unique
 # key is taken stays where it is; one that was unique until its start is so again. The history may have one entry too
