@@ -31,7 +31,8 @@ from ..models import (
     Throughput,
 )
 from ..requeueing import PATH
-from ..schedules.firing import KEY
+from ..schedules import runs
+from ..schedules.firing import unfinished
 from .rows import MODELS, OF_JOBS, Refusals, Tables, name_of, present, read
 
 MOST_ROWS, MOST_BYTES = 200, 2_000_000  # of a batch, unless one family has more: some 20 ms in all
@@ -140,9 +141,13 @@ class Parts:
     def take_schedules(self, after: Key) -> Batch:
         """Take schedules; those whose last job must end before the next one stay as long as it has not."""
         rows = Schedule.objects.using(self.source).exclude(paused_by__startswith=MARK)
-        last = self.unfinished().filter(unique_key__startswith=KEY).values_list("unique_key", flat=True)
-        names = [str(key).removeprefix(KEY) for key in last]
-        return self._take_rows(rows.exclude(overlap=False, name__in=names), after, self._remove_schedules)
+        return self._take_rows(rows, after, self._remove_schedules, self._wait_for_jobs)
+
+    def _wait_for_jobs(self, keys: Sequence[str]) -> set[str]:
+        """Return which of these schedules, which are locked, publish nothing before a job of theirs here has ended."""
+        now = engine_for(self.source).now()
+        rows = Schedule.objects.using(self.source).filter(pk__in=keys, overlap=False).values_list("pk", "recent")
+        return {name for name, recent in rows if unfinished(self.source, runs.read(recent), now).exists()}
 
     def _remove_schedules(self, keys: Sequence[str]) -> None:
         """Delete schedules; pause those that code declares."""
@@ -160,8 +165,9 @@ class Parts:
         rows: QuerySet[Any],
         after: Key,
         remove: Callable[[Sequence[Any]], None] | None = None,
+        staying: Callable[[Sequence[Any]], Collection[Any]] = lambda keys: (),
     ) -> Batch:
-        """Take the next rows of a model in the order of its key."""
+        """Take the next rows of a model in the order of its key, without those that are staying."""
         name = rows.model.__name__
         rows = rows if after is None else rows.filter(pk__gt=after)
         rows = rows.select_for_update(skip_locked=True).order_by("pk").values_list("pk", flat=True)
@@ -169,6 +175,8 @@ class Parts:
         wanted = [key for key in found if name_of(name, key) not in self.refusals]
         stored = read(rows.model, self.source, wanted)
         self.note_unreadable(name, set(wanted).difference(stored))
+        for key in staying(list(stored)):
+            del stored[key]
         (remove or (lambda keys: self._delete(name, keys)))(list(stored))
         return Batch({name: list(stored.values())} if stored else {}, found[-1] if len(found) == MOST_ROWS else None)
 

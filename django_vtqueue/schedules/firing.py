@@ -7,6 +7,8 @@ from contextlib import suppress
 from typing import Any, cast
 from uuid import UUID
 
+from django.db.models import QuerySet
+
 from ..backend import VTQueueBackend
 from ..core import states
 from ..core.clock import from_instant, to_instant
@@ -92,8 +94,10 @@ def publish(backend: VTQueueBackend, task: Task, row: Schedule, ticks: Sequence[
     before = noted(table.values_list("recent", flat=True).first(), backend.database, backend.now())
     if not row.overlap:
         ticks = ticks[:1]
-        if result := unfinished(backend, before):
-            return [result]
+        for pk in unfinished(backend.database, before, backend.now()).values_list("pk", flat=True):
+            with suppress(TaskResultDoesNotExist):  # it has just ended
+                change(result := backend.get_result(str(pk)), duplicate=True)
+                return [result]
     enqueue = publishes_as_a_job(backend.enqueue_tick)  # it has no user who could be told that the queue is full
     results = [enqueue(task, call, tick + random.randrange(row.jitter_us + 1), key) for tick in ticks]
     new = [
@@ -105,17 +109,13 @@ def publish(backend: VTQueueBackend, task: Task, row: Schedule, ticks: Sequence[
     return results
 
 
-def unfinished(backend: VTQueueBackend, runs: Sequence[Run]) -> TaskResult | None:
-    """Return the result of one of these runs whose job has not ended, as a duplicate; None if there is none.
+def unfinished(database: str, runs: Sequence[Run], now: int) -> QuerySet[Job]:
+    """Return the jobs of these runs that have not ended: without overlap a schedule waits for their end.
 
-    A job that waits and has expired is never run: who publishes buries it, if it has the key.
+    Not those that wait and have expired, which are never run: who publishes buries one that has the key.
     """
-    jobs = Job.objects.using(backend.database).filter(UNFINISHED, pk__in=[UUID(run["id"]) for run in runs])
-    for pk in jobs.exclude(state=states.READY, start_by__lte=backend.now()).values_list("pk", flat=True):
-        with suppress(TaskResultDoesNotExist):  # it has just ended
-            change(result := backend.get_result(str(pk)), duplicate=True)
-            return result
-    return None
+    jobs = Job.objects.using(database).filter(UNFINISHED, pk__in=[UUID(run["id"]) for run in runs])
+    return jobs.exclude(state=states.READY, start_by__lte=now)
 
 
 def note_ends(engine: Engine, name: str, now: int) -> bool:

@@ -3,6 +3,7 @@
 import itertools
 import sqlite3
 import time
+from typing import Any
 
 import pytest
 from django.db import connections
@@ -265,12 +266,13 @@ def test_a_lease_of_which_both_sides_have_a_row(pair: Pair) -> None:
         assert lease.token == 4
 
 
-def test_schedules(pair: Pair) -> None:
-    """A schedule without overlap goes when its last job has ended; of two next ticks the later one holds."""
-    given = {"task_path": "t.t", "expression": "every 300", "overlap": False, "next_at": clock.now()}
-    Schedule(name="often", **given, declared=True).save(using=pair.source)
-    Schedule(name="often", **{**given, "next_at": LATER}, declared=True).save(using=pair.target)
-    last = job(pair.source, unique_key="schedule:often", **RUNS, lease_until=LATER)
+@pytest.mark.parametrize("unique_key", ["schedule:often", "key-of-its-task"])
+def test_schedules(pair: Pair, unique_key: str) -> None:
+    """A schedule without overlap goes when its last job has ended, whatever its key; the later next tick holds."""
+    last = job(pair.source, unique_key=unique_key, **RUNS, lease_until=LATER)
+    given: dict[str, Any] = {"task_path": "t.t", "expression": "every 300", "overlap": False, "declared": True}
+    Schedule(name="often", **given, next_at=clock.now(), recent=[{"id": last.pk.hex, "at": 5}]).save(using=pair.source)
+    Schedule(name="often", **given, next_at=LATER).save(using=pair.target)
     moved(pair)
     assert Schedule.objects.using(pair.source).get().paused_at is None
     Job.objects.using(pair.source).filter(pk=last.pk).update(**HAS_ENDED, lease_until=None)
