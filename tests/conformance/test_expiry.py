@@ -12,7 +12,7 @@ from django_vtqueue.core import history
 from django_vtqueue.core.clock import from_instant
 from django_vtqueue.core.ids import new_id
 from django_vtqueue.core.job import NewJobs, Scope
-from django_vtqueue.core.settlement import released, released_unfinished
+from django_vtqueue.core.settlement import released, released_unfinished, snoozed
 from django_vtqueue.engines import Engine
 from django_vtqueue.models import DeadLetter
 from django_vtqueue.queue import claims
@@ -119,7 +119,9 @@ def test_a_retry_goes_on(queue: Queue, alias: str, time: FakeClock) -> None:
 
 
 @pytest.mark.parametrize(
-    "verb", [released, lambda job: released_unfinished(job, at(1), at(2))], ids=["release", "worker stops"]
+    "verb",
+    [released, lambda job: released_unfinished(job, at(1), at(2)), lambda job: snoozed(job, 5, at(1))],
+    ids=["release", "worker stops", "put off"],
 )
 def test_what_was_given_back_without_an_attempt_has_not_started(bench: Bench, verb: Any) -> None:
     """A claim that used no attempt is as if it had not been: the time still counts."""
@@ -127,6 +129,18 @@ def test_what_was_given_back_without_an_attempt_has_not_started(bench: Bench, ve
     bench.settle(verb(bench.one(0)))
     took, found = taken(bench, 10)
     assert (found, len(took.buried)) == ([], 1)
+
+
+@pytest.mark.parametrize("verb", [released, lambda job: snoozed(job, 60, at(1))], ids=["release", "put off"])
+def test_what_has_begun_and_is_given_back(bench: Bench, verb: Any) -> None:
+    """A job that has used an attempt, or made a step, does not expire any more."""
+    fresh, tried, stepped = (publish(bench, "x", start_by=10, task_path="app.task")[0] for _ in range(3))
+    held = {job.id: job for job in bench.claim(0, raw=False)}
+    bench.nack(held[tried])
+    held[tried] = bench.one(1, raw=False)
+    assert bench.engine.write_steps(held[stepped], '[{"kind":"step","name":"a","value":1}]', at(1))
+    bench.settle(*map(verb, held.values()))
+    assert [row.pk.hex for row in bench.jobs.filter(start_by__lte=at(10))] == [fresh]
 
 
 def test_what_expires_is_not_claimed_ahead(bench: Bench) -> None:

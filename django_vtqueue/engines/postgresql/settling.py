@@ -60,12 +60,13 @@ SET state = 'READY', worker_id = '', copies = NULL, lease_until = mine.hidden_un
     start_by = CASE mine.attempts WHEN 0 THEN job.start_by END
 FROM {SETTLED.mine} WHERE {GUARD} AND job.cancelled_at IS NULL"""
 
-# A durable task that waits, or a job that is put off, uses no attempt and does not expire. What it waits for may have
-# come since its code looked; see steps.py.
+# A durable task that waits, or a job that is put off, uses no attempt, and a task that waits does not expire. What it
+# waits for may have come since its code looked; see steps.py.
 WAIT = f"""
 UPDATE vtqueue_job AS job
 SET state = 'READY', worker_id = '', copies = NULL, lease_until = NULL, attempts = mine.attempts,
-    started_at = mine.started_at, start_by = NULL,
+    started_at = mine.started_at,
+    start_by = CASE WHEN mine.kind = 'snooze' AND mine.attempts = 0 THEN job.start_by END,
     due_at = CASE
         WHEN CASE mine.kind
             WHEN 'event' THEN EXISTS (

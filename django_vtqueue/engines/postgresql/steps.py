@@ -51,13 +51,13 @@ def with_steps(
 
 
 # ``done`` is the holder's alone, so it is written as a whole. An event that it takes out has the place that the holder
-# has read: senders only append.
+# has read: senders only append. What has made a step has begun: it does not expire any more.
 TAKEN_OUT = f"""(
     SELECT coalesce(json_agg(event.value ORDER BY event.place), '[]'::json)
     FROM json_array_elements({EVENTS}) WITH ORDINALITY AS event(value, place) WHERE event.place <> %(event)s
 )"""
 NOTE_STEPS = f"""
-UPDATE vtqueue_job AS job SET steps = {with_steps("%(done)s", TAKEN_OUT)}
+UPDATE vtqueue_job AS job SET steps = {with_steps("%(done)s", TAKEN_OUT)}, start_by = NULL
 WHERE {HOLDS}
 RETURNING octet_length(job.steps), job.cancelled_at IS NOT NULL OR EXISTS (
     SELECT 1 FROM vtqueue_queuestate AS pause

@@ -71,12 +71,13 @@ SET state = 'READY', worker_id = '', copies = NULL, lease_until = {SETTLED.hidde
     start_by = CASE {SETTLED.attempts} WHEN 0 THEN start_by END
 FROM json_each(:settlements) AS mine WHERE {GUARD} AND cancelled_at IS NULL"""
 
-# A durable task that waits, or a job that is put off, uses no attempt and does not expire. What it waits for may have
-# come since its code looked; see steps.py.
+# A durable task that waits, or a job that is put off, uses no attempt, and a task that waits does not expire. What it
+# waits for may have come since its code looked; see steps.py.
 WAIT = f"""
 UPDATE vtqueue_job
 SET state = 'READY', worker_id = '', copies = NULL, lease_until = NULL, attempts = {WAITS.attempts},
-    started_at = {WAITS.started_at}, start_by = NULL,
+    started_at = {WAITS.started_at},
+    start_by = CASE WHEN {WAITS.kind} = 'snooze' AND {WAITS.attempts} = 0 THEN start_by END,
     due_at = CASE
         WHEN CASE {WAITS.kind}
             WHEN 'event' THEN EXISTS (

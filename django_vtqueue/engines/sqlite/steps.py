@@ -21,11 +21,13 @@ HELD = "id = :id AND claims = :claims AND worker_id = :worker_id AND state = 'RU
 STEPS = f"SELECT steps FROM vtqueue_job WHERE {HELD}"
 
 # ``done`` is the holder's alone, so it is written as a whole. An event that it takes out has the index that the holder
-# has read: senders only append. The columns are returned as they are: ``cancelled_at IS NOT NULL`` is true for
-# NULL there, for RETURNING (of SQLite 3.40) looks at another column if the table has a generated one.
+# has read: senders only append. What has made a step has begun: it does not expire any more. The
+# columns are returned as they are: ``cancelled_at IS NOT NULL`` is true for NULL there, for RETURNING (of SQLite 3.40)
+# looks at another column if the table has a generated one.
 NOTE_STEPS = f"""
 UPDATE vtqueue_job
-SET steps = json_set(json_remove(coalesce(steps, '{{}}'), '$.waiting', :event), '$.done', json(:done))
+SET steps = json_set(json_remove(coalesce(steps, '{{}}'), '$.waiting', :event), '$.done', json(:done)),
+    start_by = NULL
 WHERE {HELD}
 RETURNING length(CAST(steps AS BLOB)), cancelled_at, EXISTS (
     SELECT 1 FROM vtqueue_queuestate AS pause
