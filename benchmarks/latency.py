@@ -4,9 +4,11 @@ import json
 import random
 import socket
 import time
+from collections.abc import Iterable
 from contextlib import closing
 from subprocess import PIPE
 from typing import Any
+from uuid import UUID
 
 from .figures import arguments, heading, keep_spread, percentile, show
 from .processes import start, workers
@@ -49,15 +51,26 @@ def main() -> None:
 def enqueued(jobs: int, *options: str) -> list[float]:
     """Return the milliseconds between the return of ``enqueue`` and the first line of the task."""
     fresh()
-    returned = {}
     with workers(1, *options):
-        for number in range(jobs + 10):
-            time.sleep(random.uniform(0.02, 0.06))
-            result = tasks.stamp.enqueue()
-            if number >= 10:
-                returned[result.id.replace("-", "")] = time.time_ns()
+        returned = spaced(jobs)
         wait_until(lambda: not rows("SELECT 1 FROM vtqueue_job WHERE finished_at IS NULL LIMIT 1"))
-    begun = {job_id: json.loads(result) for job_id, result in rows("SELECT id, result FROM vtqueue_job")}
+    return between(returned, rows("SELECT id, result FROM vtqueue_job"))
+
+
+def spaced(jobs: int) -> dict[UUID, int]:
+    """Enqueue jobs that stamp their begin, with pauses; return when ``enqueue`` of each returned, in nanoseconds."""
+    returned = {}
+    for number in range(jobs + 10):
+        time.sleep(random.uniform(0.02, 0.06))
+        result = tasks.stamp.enqueue()
+        if number >= 10:
+            returned[UUID(result.id)] = time.time_ns()
+    return returned
+
+
+def between(returned: dict[UUID, int], stored: Iterable[tuple[Any, str]]) -> list[float]:
+    """Return the milliseconds from then until each began; ``stored``: ids and results."""
+    begun = {UUID(str(job_id)): json.loads(result) for job_id, result in stored}
     return [(begun[job_id] - moment) / 1e6 for job_id, moment in returned.items()]
 
 

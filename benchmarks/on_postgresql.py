@@ -1,11 +1,13 @@
-"""What is measured on PostgreSQL: enqueueing, draining and claiming, beside plain psycopg on the same table."""
+"""What is measured on PostgreSQL: to enqueue, start, drain and claim, beside plain psycopg on the same table."""
 
 import json
 import os
+import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from statistics import median
+from subprocess import PIPE
 from typing import Any
 
 import psycopg
@@ -19,8 +21,9 @@ from django_vtqueue.engines import new_engine
 from django_vtqueue.queue.claims import NO_GRACE
 
 from .figures import percentile, show
-from .processes import workers
-from .tools import tasks, wait_until
+from .latency import between, line_of, spaced
+from .processes import start, workers
+from .tools import FOLDER, tasks, wait_until
 
 KEPT = ("ENGINE", "NAME", "USER", "PASSWORD", "HOST", "PORT", "OPTIONS")  # of the settings of the database
 DAY = 86_400_000_000  # microseconds
@@ -69,6 +72,15 @@ UPDATE vtqueue_job SET state = 'SUCCESSFUL', lease_until = NULL, finished_at = %
     result = 'null'
 WHERE id = ANY(%(ids)s) AND worker_id = 'raw' AND state = 'RUNNING'"""
 
+# A process without Django that says when a NOTIFY has reached it, as it says once that it listens.
+LISTENER = """
+import sys, time, psycopg
+connection = psycopg.connect(sys.argv[1], autocommit=True)
+connection.execute("LISTEN raw")
+print(flush=True)
+for _ in connection.notifies():
+    print(time.time_ns(), flush=True)
+"""
 LEFT = "SELECT 1 FROM vtqueue_job WHERE finished_at IS NULL LIMIT 1"
 ENDED = """
 SELECT count(*), min(finished_at), max(finished_at)
@@ -190,6 +202,33 @@ def ours(jobs: int, repeats: int, how: str) -> dict[str, float]:
     show(f"{how}: enqueue_many (raw: COPY)", middle["many"], "/s", middle["raw many"])
     show(f"{how}: drain (raw: 100 acks and claims at once)", middle["drain"], "/s", middle["raw drain"])
     return middle
+
+
+def latency(jobs: int, how: str) -> None:
+    """Measure from the return of ``enqueue`` to the task's first line, in an idle worker that NOTIFY alone wakes."""
+    fresh()
+    limits = notifications(jobs)
+    with workers(1, doorbells=str(FOLDER / "bells")), raw() as connection:  # this process rings those of another folder
+        returned = spaced(jobs)
+        wait_until(lambda: not connection.execute(LEFT).fetchall())
+        latencies = between(returned, connection.execute("SELECT id, result FROM vtqueue_job"))
+    for percent in (50, 99):
+        what = f"{how}: enqueue to start, p{percent} (raw: a NOTIFY)"
+        show(what, percentile(latencies, percent), "ms", percentile(limits, percent))
+
+
+def notifications(count: int) -> list[float]:
+    """Return the milliseconds that a NOTIFY takes to another process."""
+    times = []
+    with raw() as connection, start("-c", LISTENER, connection.info.dsn, stdout=PIPE, text=True) as listener:
+        line_of(listener)
+        for _ in range(count):
+            time.sleep(random.uniform(0.005, 0.01))
+            sent = time.time_ns()
+            connection.execute("NOTIFY raw")
+            times.append((int(line_of(listener)) - sent) / 1e6)
+        listener.terminate()
+    return times
 
 
 def others(count: int) -> None:

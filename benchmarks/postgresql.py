@@ -1,4 +1,4 @@
-"""PostgreSQL: enqueueing, draining and claiming, beside raw statements and beside other queues.
+"""PostgreSQL: enqueueing, starting, draining and claiming, beside raw statements and beside other queues.
 
 It starts a server of its own, with the settings of a new one, in a folder below ``/tmp``: the path of a socket is
 short. The other queues are installed into an environment that goes with it; some of them need Python 3.12.
@@ -23,7 +23,9 @@ WAYS: dict[str, dict[str, Any]] = {"": {}, ", prepared": {"server_side_binding":
 
 def main() -> None:
     given = arguments(
-        __doc__, jobs=(20_000, 5_000), repeats=(3, 1), others=(1_000_000, 50_000), crowd=(200_000, 0), rivals=(3_000, 0)
+        __doc__,
+        **{"jobs": (20_000, 5_000), "repeats": (3, 1), "spaced": (1000, 100)},
+        **{"others": (1_000_000, 50_000), "crowd": (200_000, 0), "rivals": (3_000, 0)},
     )
     if not postgresql.binaries():
         print("\n12. PostgreSQL is not installed (apt-get install postgresql): nothing is measured", flush=True)
@@ -47,6 +49,7 @@ def main() -> None:
                 for way, options in WAYS.items():
                     on_postgresql.connect_with(options)
                     found[durable + way] = on_postgresql.ours(given.jobs, given.repeats, durable + way)
+                    on_postgresql.latency(given.spaced, durable + way)
                 for name in rivals.RIVALS if given.rivals else ():
                     connection.execute(f"DROP DATABASE IF EXISTS {RIVAL} WITH (FORCE)")
                     connection.execute(f"CREATE DATABASE {RIVAL}")
