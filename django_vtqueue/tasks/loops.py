@@ -25,7 +25,7 @@ def iterate(ledger: Ledger, name: str, source: Any) -> Iterator[Any]:
         return
     base = ledger.position
     begun = len(ledger.done) > base or ledger.stored.waiting is not None  # the item under way has made something
-    for behind, item in items(source, record.get("next")):
+    for behind, item in items(source, record.get("next"), record.get("item") if begun else None):
         if not begun:
             record["item"] = behind
             ledger.back_to(base)
@@ -50,12 +50,15 @@ def iterate(ledger: Ledger, name: str, source: Any) -> Iterator[Any]:
     ledger.back_to(base)
 
 
-def items(source: Any, behind: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield the items of a queryset or a sequence, each with what comes behind it; begin with what is ``behind``."""
+def items(source: Any, behind: Any, under_way: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the items of a queryset or a sequence, each with what comes behind it; begin with what is ``behind``.
+
+    ``under_way``: what comes behind the item that has begun; None if none has.
+    """
     if isinstance(source, QuerySet):
         if source.query.is_sliced or source.query.combinator:
             raise StepError("iterate takes a queryset that can be filtered further: no slice [:n], and no union().")
-        yield from rows(source.order_by("pk"), behind)
+        yield from rows(source.order_by("pk"), behind, under_way)
     elif isinstance(source, Sequence):
         yield from ((index + 1, source[index]) for index in range(behind or 0, len(source)))
     else:
@@ -65,11 +68,18 @@ def items(source: Any, behind: Any) -> Iterator[tuple[Any, Any]]:
         )
 
 
-def rows(source: "QuerySet[Any]", behind: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield the rows of a queryset by primary key, some at a time."""
-    while some := list((source if behind is None else source.filter(pk__gt=behind))[:CHUNK]):
+def rows(source: "QuerySet[Any]", behind: Any, under_way: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the rows of a queryset by primary key, some at a time; begin at the one that is under way, if one is.
+
+    A row between it and the last done one was added since: it is passed over, as in a loop that nothing interrupts.
+    """
+    rest = source if behind is None else source.filter(pk__gt=behind)
+    if under_way is not None:
+        rest = source.filter(pk__gte=under_way)
+    while some := list(rest[:CHUNK]):
         for row in some:
             if not isinstance(row, Model):
                 raise StepError("iterate takes a queryset of rows, without values(): it goes on by their primary keys.")
             behind = row.pk if isinstance(row.pk, int) else legible(str(row.pk), "primary key")
             yield behind, row
+        rest = source.filter(pk__gt=behind)

@@ -6,7 +6,7 @@ import pytest
 from django.db.models import F
 from pytest_django import Settings
 
-from django_vtqueue import TaskResultStatus, call, control, requeue
+from django_vtqueue import TaskResultStatus, call, control, requeue, send_event
 from django_vtqueue.core import history
 from django_vtqueue.core.clock import SECOND, to_instant
 from django_vtqueue.engines import engine_for
@@ -416,6 +416,31 @@ def test_an_item_that_waits_and_is_gone() -> None:
     assert (slept, (waiting() or [])[:2]) == ([], ("sleep", "nap"))
     run_pending(until=2 * DAY)
     assert slept == ["b"]
+
+
+@pytest.mark.parametrize(("under_way", "expected"), [("3", "334567"), ("5", "35567")], ids=["first", "second"])
+def test_rows_that_are_added_meanwhile(under_way: str, expected: str) -> None:
+    """Those behind the item under way are seen, those before it are passed over; the loop goes on with that item."""
+
+    def add(*keys: int) -> None:
+        Effect.objects.bulk_create(Effect(pk=key, name=f"{key}") for key in keys)
+
+    seen = []
+
+    def code(context: Any) -> None:
+        for row in context.iterate("rows", Effect.objects.all()):
+            seen.append(row.name)
+            if row.name == under_way:
+                context.wait_for("go")
+
+    CODE["run"] = code
+    add(3, 5, 7)
+    result = durable.changed_code.enqueue()
+    run_pending()
+    add(2, 4, 6)
+    send_event(result.id, "go")
+    assert run_pending()[-1].status == "SUCCESSFUL"
+    assert "".join(seen) == expected
 
 
 def test_an_item_that_is_gone_before_it_was_begun() -> None:
