@@ -103,6 +103,11 @@ class Workflow:
         backend = whole.get_backend()
         if not isinstance(backend, VTQueueBackend):
             raise InvalidTask(f"A workflow needs VTQueueBackend, but TASKS has {type(backend).__name__} for its tasks.")
+        if backend.settings.policy(whole.queue_name).overflow:
+            raise InvalidTask(
+                f"A chain or group is a job with steps, so it cannot be in queue {whole.queue_name!r}, which has "
+                "overflow. It runs where its first call does if you say no other queue: chain(…).using(queue_name=…)."
+            )
         behind = before if self.task is run_group else (None,)
         parts = [(part, behind if index else before) for index, part in enumerate(self.parts)]
         calls = [stored(part, first, backend) for part, first in parts]

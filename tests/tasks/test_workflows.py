@@ -216,6 +216,19 @@ def test_wrong_calls(workflow: Any, error: type[Exception], message: str) -> Non
     assert not Job.objects.exists()
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_whole_in_a_queue_with_overflow(settings: Any, nested: bool) -> None:
+    """It is refused at enqueue, for its job has steps; the error says what to do, and calls may run there."""
+    options = {"queue_options": {"wide": {"overflow": True}}}
+    settings.TASKS = {"default": {"BACKEND": "django_vtqueue.backend.VTQueueBackend", "QUEUES": [], "OPTIONS": options}}
+    part = chain(call(shop.send.using(queue_name="wide"), 1), call(shop.send))
+    with pytest.raises(InvalidTask, match=r"cannot be in queue 'wide', which has overflow.*using\(queue_name=…\)"):
+        (group([call(shop.send, 2), part]) if nested else part).enqueue()
+    assert not Job.objects.exists()
+    part = part.using(queue_name="default")
+    assert whole((group([part]) if nested else part).enqueue()).return_value == ([100] if nested else 100)
+
+
 def test_a_call_that_is_due_at_once() -> None:
     """A delay of nothing is one, too."""
     result = chain(call(shop.fetch.using(run_after=timedelta(0)), "a"), call(shop.parse)).enqueue()
