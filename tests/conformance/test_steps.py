@@ -54,6 +54,13 @@ def child(bench: Bench, parent: HeldJob) -> HeldJob:
     return bench.one(queues=("c",), raw=False)
 
 
+def wait_for(bench: Bench, parent: HeldJob, children: list[HeldJob]) -> None:
+    """Have a parent wait for children: its last step has their ids."""
+    done = [{"kind": GATHER, "name": "all", "children": [each.id for each in children]}]
+    bench.engine.write_steps(parent, json.dumps(done), at(1))
+    wait(bench, parent, GATHER, "all", at(300))
+
+
 def test_only_the_holder_reads_and_writes(bench: Bench) -> None:
     """After its lease was taken it reads nothing, and what it writes changes nothing."""
     job = held(bench)
@@ -207,7 +214,7 @@ def test_the_end_of_the_last_child(bench: Bench, early: bool) -> None:
     parent = held(bench)
     children = [child(bench, parent) for _ in range(2)]
     if not early:
-        wait(bench, parent, GATHER, "all", at(300))
+        wait_for(bench, parent, children)
     with bench.engine.transaction():
         settle(bench.engine, [failure(children[0], 1, None)])
     assert due_at(bench, parent.id) == (at(0) if early else at(300))
@@ -215,7 +222,25 @@ def test_the_end_of_the_last_child(bench: Bench, early: bool) -> None:
     with bench.engine.transaction():
         bench.engine.wake_parents([parent.id], at(7))
     if early:
-        wait(bench, parent, GATHER, "all", at(300))
+        wait_for(bench, parent, children)
+    assert due_at(bench, parent.id) == at(1 if early else 7)
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_the_end_of_the_last_child_that_is_waited_for(bench: Bench, early: bool) -> None:
+    """It makes its parent due, though one of another step has not ended: that was requeued, say, or is made anew."""
+    parent = held(bench)
+    _other, waited_for = (child(bench, parent) for _ in range(2))
+    if not early:
+        wait_for(bench, parent, [waited_for])
+        with bench.engine.transaction():
+            bench.engine.wake_parents([parent.id], at(6))
+        assert due_at(bench, parent.id) == at(300)
+    bench.ack(waited_for)
+    with bench.engine.transaction():
+        bench.engine.wake_parents([parent.id], at(7))
+    if early:
+        wait_for(bench, parent, [waited_for])
     assert due_at(bench, parent.id) == at(1 if early else 7)
 
 
@@ -229,3 +254,17 @@ def test_parents_that_do_not_wait_for_children(bench: Bench) -> None:
         with bench.engine.transaction():
             bench.engine.wake_parents([parent.id], at(7))
         assert due_at(bench, parent.id) == at(300)
+
+
+@pytest.mark.parametrize("done", ["{}", "[]", '[{"children": 5}]', '[{"children": [5]}]'])
+def test_parents_whose_children_cannot_be_read(bench: Bench, done: str) -> None:
+    """The end of a child makes them due, so that they look at once."""
+    parent = held(bench)
+    last = child(bench, parent)
+    wait_for(bench, parent, [last])
+    stored = f'{{"done": {done}, "waiting": {{"kind": "gather", "until": {at(300)}}}}}'
+    bench.damage("UPDATE vtqueue_job SET steps = %s WHERE parent_id IS NULL", stored)
+    bench.ack(last)
+    with bench.engine.transaction():
+        bench.engine.wake_parents([parent.id], at(7))
+    assert due_at(bench, parent.id) == at(7)

@@ -3,6 +3,7 @@
 ``VTQUEUE_RACES``: how often each race is run.
 """
 
+import json
 import os
 import signal
 import socket
@@ -234,10 +235,17 @@ def run(engine: Engine, limits: Limits, most: int, **keys: Any) -> None:
     assert (done, highest <= most, parked) == (RACES, True, 0)
 
 
-def waiting_parent(engine: Engine) -> HeldJob:
+def parent_of(engine: Engine, count: int) -> tuple[HeldJob, list[HeldJob]]:
+    """Return a parent that is about to wait for so many children, and these; all are held."""
     publish(engine, 1, "app.parent")
     [parent] = claim(engine, Limits(), "p")
-    return parent
+    note_children(engine, parent, publish(engine, count, parent_id=parent.id))
+    return parent, claim(engine, Limits(), "c")
+
+
+def note_children(engine: Engine, parent: HeldJob, children: list[str]) -> None:
+    """Store for which children a parent is about to wait."""
+    assert engine.write_steps(parent, json.dumps([{"kind": GATHER, "name": "all", "children": children}]), at(1))
 
 
 def wait(engine: Engine, parent: HeldJob) -> None:
@@ -254,9 +262,7 @@ def test_two_last_children_of_one_parent(engine: Engine) -> None:
     """Whichever ends last wakes the parent, also if each has not seen the other's end when it began."""
     with threads(2) as pool:
         for _ in range(RACES):
-            parent = waiting_parent(engine)
-            publish(engine, 2, parent_id=parent.id)
-            one, other = claim(engine, Limits(), "c")
+            parent, (one, other) = parent_of(engine, 2)
             wait(engine, parent)
             at_once(pool, lambda: end(engine, one), lambda: end(engine, other))  # noqa: B023
             assert is_due(engine, parent)
@@ -267,9 +273,7 @@ def test_the_last_child_ends_while_the_parent_begins_to_wait(engine: Engine) -> 
     """The parent is due in any case."""
     with threads(2) as pool:
         for _ in range(RACES):
-            parent = waiting_parent(engine)
-            publish(engine, 1, parent_id=parent.id)
-            [child] = claim(engine, Limits(), "c")
+            parent, [child] = parent_of(engine, 1)
             at_once(pool, lambda: end(engine, child), lambda: wait(engine, parent))  # noqa: B023
             assert is_due(engine, parent)
             end(engine, claim(engine, Limits(), "p")[0])

@@ -29,7 +29,7 @@ from django_vtqueue.queue.settling import settle
 from tests.fake_clock import at
 from tests.waiting import PATIENCE, PROMPT, wait_until
 
-from .test_postgresql import RACES, at_once, claim, publish, threads
+from .test_postgresql import RACES, at_once, claim, note_children, publish, threads
 
 ROUNDS = max(RACES // 10, 10)
 FAILURE = recorded(ValueError, "x")
@@ -189,16 +189,17 @@ def test_parents_that_begin_to_wait_while_children_end(engine: Engine, cancelled
     with threads(2 + cancelled) as pool:
         for number in range(ROUNDS):
             empty(engine)
-            parents = publish(engine, 20)
-            for parent in parents:
-                publish(engine, 4, parent_id=parent)
+            children = {parent: publish(engine, 4, parent_id=parent) for parent in publish(engine, 20)}
             jobs = claim(engine, Limits(parse({})), "w", 100)
+            for job in jobs:
+                if job.id in children:
+                    note_children(engine, job, children[job.id])
             until = Waiting(GATHER, "all", LAST_INSTANT, at(2))
             settlements = [done(job) if job.parent_id else suspended(job, until) for job in jobs]
             random.Random(number).shuffle(settlements)
             batches = [settlements[start : start + 10] for start in range(0, 100, 10)]
             turns = [partial(take_turns, engine, batches[first::2]) for first in (0, 1)]
-            at_once(pool, *turns, *[partial(control.cancel, parents, engine.alias)] * cancelled)
+            at_once(pool, *turns, *[partial(control.cancel, [*children], engine.alias)] * cancelled)
             jobs_now = Job.objects.using(engine.alias)
             assert not jobs_now.filter(finished_at=None, due_at=LAST_INSTANT).exists()
             assert cancelled or jobs_now.filter(state="READY").count() == 20

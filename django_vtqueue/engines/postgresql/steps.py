@@ -18,7 +18,7 @@ from ...core.clock import LAST_INSTANT
 from ...core.job import HeldJob
 from ..capabilities import DurableSteps, Noted
 from .connection import PostgreSQLConnection
-from .statements import guard, hidden
+from .statements import guard, hexed, hidden
 
 HOLDS = f"""job.id = %(id)s AND job.claims = %(claims)s AND job.worker_id = %(worker_id)s
     AND {hidden("job.state = 'RUNNING'")}"""
@@ -97,8 +97,14 @@ EVENT_TO_KEY = event_to(
     "AND job.finished_at IS NULL AND job.unique_key IS NOT NULL AND NOT job.unique_until = 'started'"
 )
 
-UNFINISHED_CHILD = """EXISTS (
-    SELECT 1 FROM vtqueue_job AS child WHERE child.parent_id = job.id AND child.finished_at IS NULL
+# One that the parent waits for: its last step names it. There may be others, of a step that is repeated, or that were
+# requeued when the parent had gone on without them. What is damaged in one row must not fail the settlement of its
+# children.
+OWN = "job.steps::json #> '{done,-1,children}'"
+UNFINISHED_CHILD = f"""EXISTS (
+    SELECT 1 FROM json_array_elements_text(CASE json_typeof({OWN}) WHEN 'array' THEN {OWN} END) AS own(id)
+    JOIN vtqueue_job AS child ON {hexed("child.id")} = own.id
+    WHERE child.parent_id = job.id AND child.finished_at IS NULL
 )"""
 WAKE_PARENTS = f"""
 UPDATE vtqueue_job AS job SET due_at = %(now)s

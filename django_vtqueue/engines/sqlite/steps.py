@@ -59,16 +59,22 @@ EVENT_TO_KEY = SEND_EVENT.format(
     "AND finished_at IS NULL AND unique_key IS NOT NULL AND NOT unique_until = 'started'"
 )
 
-UNFINISHED_CHILD = """EXISTS (
+# One that the parent waits for: its last step names it. There may be others, of a step that is repeated, or that were
+# requeued when the parent had gone on without them. The newest come first, for those of the last step are among
+# them.
+UNFINISHED_CHILD = """(
     SELECT 1 FROM vtqueue_job AS child WHERE child.parent_id = vtqueue_job.id AND child.finished_at IS NULL
-)"""
+      AND instr(json_extract(vtqueue_job.steps, '$.done[#-1].children'), child.id) > 0
+    ORDER BY child.rowid DESC LIMIT 1
+) IS NOT NULL"""
 
 # CASE: what is damaged in one row must not fail the settlement of its children.
 WAKE_PARENTS = f"""
 UPDATE vtqueue_job SET due_at = :now
 WHERE id IN (SELECT value FROM json_each(:ids)) AND +state = 'READY' AND due_at > :now AND moved_from IS NULL
-  AND CASE WHEN json_valid(steps) THEN json_extract(steps, '$.waiting.kind') = 'gather' AND {AT_ITS_WAIT} END
-  AND NOT {UNFINISHED_CHILD}"""
+  AND CASE WHEN json_valid(steps) THEN
+      json_extract(steps, '$.waiting.kind') = 'gather' AND {AT_ITS_WAIT} AND NOT {UNFINISHED_CHILD}
+  END"""
 
 
 # A branch is evaluated for sound JSON only. A wait without an end has no ``until``. Columns have no table before them,
