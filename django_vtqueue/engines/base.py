@@ -201,6 +201,10 @@ class Engine(Portable, Settling, RowLocks, Overflow, Limiting, DurableSteps, Clo
         """Return up to ``limit`` waiting rows of all queues that were to start by ``now``, the most overdue first."""
 
     @abstractmethod
+    def overdue_among(self, job_ids: Sequence[str], now: int) -> list[Due]:
+        """Return the overdue ones of these jobs, with those whose time to be hidden after their release is over."""
+
+    @abstractmethod
     def ended(
         self, scope: Scope, limit: int, now: int, grace_period: GracePeriod, *, overflow: bool = False
     ) -> list[HiddenRow]:

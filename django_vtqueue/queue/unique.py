@@ -7,9 +7,8 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from ..core.clock import to_instant
 from ..core.failures import one_line
-from ..core.ids import dashed, slices
+from ..core.ids import dashed
 from ..core.job import NewJobs
 from ..core.settlement import expired
 from ..core.unique import ERROR
@@ -58,17 +57,12 @@ def bury_overdue_holders(engine: Engine, job_ids: set[str]) -> set[str]:
 
     They will never run, so they shall not keep their keys from a new job.
     """
-    from ..models import Job  # this module is imported before the apps are ready
-
-    now = engine.now()
-    if not engine.overdue(1, now):
+    ids, now = sorted(job_ids), engine.now()
+    if not engine.overdue_among(ids, now):  # most duplicates need no right to write
         return set()
     with engine.transaction():
-        waiting = Job.objects.using(engine.alias).filter(finished_at=None, lease_until=None, start_by__lte=now)
-        found = [waiting.filter(pk__in=some).values_list("pk", "start_by") for some in slices(list(map(UUID, job_ids)))]
-        rows = [row for part in found for row in part]
-        jobs = [(engine.find(job_id.hex), to_instant(start_by)) for job_id, start_by in rows if start_by]
-        settlements = [expired(job, by, now) for job, by in jobs if job]
+        start_by = {row.handle: row.start_by for row in engine.overdue_among(ids, now)}
+        settlements = [expired(job, start_by[handle], now) for handle, job in engine.read([*start_by]).items()]
         lost = settle(engine, settlements)
     return {settlement.job.id for settlement in settlements if settlement.job.key not in lost}
 

@@ -1,14 +1,23 @@
-"""Maintenance of the database between turns: its log is kept short, old rows are deleted, overdue jobs are buried."""
+"""Maintenance of the database between turns: its log is kept short, old rows are deleted, overdue jobs are buried.
+
+It looks at all queues, also at those at which no claim looks: they are paused, or have no worker.
+"""
 
 import logging
 import time
+from collections.abc import Sequence
 from math import inf
 
+from ..core.grace import GracePeriod
+from ..core.job import HiddenRow, Scope
+from ..core.settlement import Settlement
 from ..engines import Trouble
+from ..queue.claims import ENDED_BATCH, NO_GRACE
 from ..queue.clock_repair import ClockRepair
 from ..queue.doorbell import ring
-from ..queue.ended_leases import bury_overdue
+from ..queue.ended_leases import bury_overdue, end_leases
 from ..queue.unparking import Unparking
+from .options import scopes_of
 from .work import Work
 
 logger = logging.getLogger("django_vtqueue")
@@ -30,19 +39,23 @@ class Maintenance:
     def __init__(self, work: Work, clock_repair: ClockRepair) -> None:
         self.engine, self.work, self.clock_repair = work.engine, work, clock_repair
         self.unparking = Unparking(work.limits)
+        self.held_by_workers = [Scope(None, raw=False), *scopes_of(work.backend, None)[1:]]  # all tasks, raw jobs
         self.next_at = 0.0  # monotonic
         self._more_at = inf  # when so many jobs were started, there is more to prune
         self._tidy_at = 0.0  # monotonic
         self._told_of_log = self._told_of_failure = False
 
-    def do_what_is_due(self, *, contended: bool) -> None:
-        """Do what is due, after a turn, which stands even if this fails; ``contended``: others often have the lock."""
+    def do_what_is_due(self, *, contended: bool, claiming: bool = True) -> None:
+        """Do what is due, after a turn, which stands even if this fails.
+
+        ``contended``: others often have the lock. ``claiming``: this worker may end leases, as its claims do.
+        """
         now = time.monotonic()
         try:
             if now >= self._tidy_at:
                 self._tidy(now, contended)
             if now >= self.next_at or self.work.jobs_started >= self._more_at:
-                self._prune(now)
+                self._prune(now, claiming)
         except Exception as error:
             trouble = self.engine.trouble(error)
             if trouble is Trouble.BUSY:
@@ -66,9 +79,14 @@ class Maintenance:
                 HUGE_LOG // 1_000_000,
             )
 
-    def _prune(self, now: float) -> None:
-        """Unpark jobs, bury what is overdue, delete some of what was kept for long enough: a right may be missing."""
+    def _prune(self, now: float, claiming: bool) -> None:
+        """End leases, unpark jobs, bury what is overdue, delete some of what was kept for long enough.
+
+        In this order: what is hidden occupies its key, and is not overdue. A right may be missing for the last.
+        """
         self.next_at, self._more_at = now + PERIOD, inf  # also if it fails
+        if claiming:
+            self._end_leases()
         more = self._unpark()
         pruned = max(self._bury_overdue(PRUNED_BATCH), self.engine.prune(self.engine.now(), PRUNED_BATCH))
         if more or pruned >= PRUNED_BATCH:
@@ -77,11 +95,27 @@ class Maintenance:
         elif pruned:
             self.next_at = now + PRUNE_AGAIN
 
-    def _bury_overdue(self, limit: int) -> int:
-        """Make dead letters of some overdue jobs that no claim has come across, of any queue; return how many.
+    def _end_leases(self) -> None:
+        """Have some hidden jobs of any queue be visible again, or buried, as a claim does with those of its queues."""
+        engine, leases = self.engine, self.work.leases
+        if not self._ended(1, engine.now(), NO_GRACE):
+            return
+        with engine.transaction():
+            leases.gaps.note_lock(0.0)
+            now = engine.now()
+            leases.notice_gap(now)
+            rows = self._ended(ENDED_BATCH, now, leases.gaps.grace_period())
+            endings = end_leases(engine, rows, leases.worker_id, now)
+        if rows:
+            self._tell(endings)
 
-        A paused queue has them, or one without a worker.
-        """
+    def _ended(self, limit: int, now: int, grace_period: GracePeriod) -> list[HiddenRow]:
+        """Return up to ``limit`` hidden rows of each kind that may become visible, except those that reappear."""
+        found = [self.engine.ended(scope, limit, now, grace_period, overflow=True) for scope in self.held_by_workers]
+        return [row for rows in found for row in rows]
+
+    def _bury_overdue(self, limit: int) -> int:
+        """Make dead letters of some overdue jobs that no claim has come across, of any queue; return how many."""
         engine, now = self.engine, self.engine.now()
         if not engine.overdue(1, now):
             return 0
@@ -89,6 +123,12 @@ class Maintenance:
             endings = bury_overdue(engine, engine.overdue(limit, now), self.work.leases.worker_id, now)
         self.work.note_ended_elsewhere(endings)
         return len(endings)
+
+    def _tell(self, endings: Sequence[Settlement]) -> None:
+        """Tell of ended jobs, and have any worker look for what is due now: they, their parents, what they held up."""
+        self.work.note_ended_elsewhere(endings)
+        self.work.next_due.forget()
+        ring(self.work.backend.database, self.work.backend.settings.doorbells)
 
     def _unpark(self) -> bool:
         """Put back some jobs that a limit holds up without a reason; return whether there may be more."""

@@ -60,7 +60,8 @@ class Turns:
         """Take a turn, then maintain the database; after an error the worker waits and goes on."""
         try:
             self.turn()
-            self.periodic.maintenance.do_what_is_due(contended=self.pacing.contended)
+            claiming = not (self.stopping or self.quiet)
+            self.periodic.maintenance.do_what_is_due(contended=self.pacing.contended, claiming=claiming)
             self.leases.gaps.note_wait(self.outage.seconds())
             self.outage.note_success()
         except Exception as error:

@@ -257,11 +257,14 @@ def test_the_most_overdue_first(engine: Engine, bench: Bench) -> None:
 
 @pytest.mark.parametrize("on_duplicate", ["keep", "replace", "error"])
 @pytest.mark.parametrize("inside", [False, True], ids=["alone", "in atomic"])
+@pytest.mark.parametrize("given_back", [False, True], ids=["never begun", "given back"])
 def test_what_has_expired_keeps_no_key(
-    queue: Queue, alias: str, time: FakeClock, on_duplicate: Any, inside: bool
+    queue: Queue, bench: Bench, alias: str, time: FakeClock, on_duplicate: Any, inside: bool, given_back: bool
 ) -> None:
     """A job that will never run is no reason not to store another one, even before it was buried."""
     old = queue.publish_many(["a", "b"], unique_key=str, expires=10)
+    for job in queue.claim_many(2) if given_back else ():
+        bench.settle(released_unfinished(job._held, time.instant, time.instant + SECOND))
     time.advance(10)
     with transaction.atomic(using=alias) if inside else nullcontext():
         one = queue.publish("a", unique_key="a", on_duplicate=on_duplicate, expires=10)

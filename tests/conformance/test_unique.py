@@ -11,7 +11,7 @@ from django.db import connections, transaction
 from django_vtqueue import ClaimedJob, DuplicateJob, Queue, control
 from django_vtqueue.core.ids import new_id
 from django_vtqueue.core.job import NewJobs, Scope
-from django_vtqueue.core.settlement import released, suspended
+from django_vtqueue.core.settlement import released, released_unfinished, suspended
 from django_vtqueue.core.steps import Waiting
 from django_vtqueue.engines import Engine, engine_for
 from django_vtqueue.models import DeadLetter, Job
@@ -112,6 +112,20 @@ def test_replace_leaves_a_held_one_alone(queue: Queue, alias: str) -> None:
     assert queue.publish("new", unique_key="k", on_duplicate="replace") == first
     assert Job.objects.using(alias).values().get() == before
     job.ack()
+
+
+def test_replace_of_one_that_a_stopping_worker_gave_back(queue: Queue, bench: Bench, time: FakeClock) -> None:
+    """As long as its code may still run it is kept; then it waits as any other, also before a claim has unhidden it."""
+    first = queue.publish("old", unique_key="k")
+    held = claimed(queue)._held
+    bench.settle(released_unfinished(held, time.instant, time.instant + SECOND))
+    time.advance(0.9)
+    assert queue.publish("too soon", unique_key="k", on_duplicate="replace") == first
+    assert payloads(queue) == ["old"]
+    time.advance(0.1)
+    assert queue.publish("new", unique_key="k", on_duplicate="replace") == first
+    job = claimed(queue)
+    assert (job.id, job.payload, job.attempt) == (first, "new", 1)
 
 
 def test_error(queue: Queue) -> None:

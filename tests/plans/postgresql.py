@@ -156,6 +156,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], set[str]]] = {
     "earliest from places, all queues": (due.SEARCH_FROM_PLACES.earliest, VALUES, {DUE}),
     "earliest from places, named queues": (due.SEARCH_FROM_PLACES.earliest_named, VALUES, {QUEUE}),
     "overdue": (claiming(due.OVERDUE), VALUES, {START_BY}),
+    "overdue ones of some": (claiming(due.OVERDUE_AMONG), VALUES, {KEY}),
     "ended leases, all queues": (claiming(due.ENDED_LEASES), {**VALUES, "names": None}, {HIDDEN}),
     "ended leases, named queues": (claiming(due.ENDED_LEASES), VALUES, {HIDDEN}),
     "reappeared": (claiming(due.REAPPEARED), VALUES, {HIDDEN}),

@@ -67,6 +67,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "depth": (sql.DEPTH, {"name": "q0", "now": at(0), "limit": 10}, [QUEUE, HIDDEN_ROWS]),
     "pauses": (sql.PAUSES, {}, []),
     "names of queues": (due.QUEUE_NAMES, {"limit": 100}, [QUEUE, HIDDEN_ROWS]),
+    "overdue ones of some": (due.OVERDUE_AMONG, {"ids": IDS, "now": at(0), "named": False}, [KEY]),
     "lease": (
         sql.LEASE,
         {"rowids": f"[{MANY + 1}, {MANY + 2}]", "worker_id": "w", "now": at(0), "lease_us": None, "attempts": 1},

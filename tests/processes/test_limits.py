@@ -7,12 +7,13 @@ import pytest
 from django.core.management import CommandError
 
 from django_vtqueue import Queue
+from django_vtqueue.core import clock
 from django_vtqueue.management.commands import vtworker
 from tests.project import limited, tasks
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
-from .conftest import NEVER_LOOKS, Start
+from .conftest import NEVER_LOOKS, Start, both_engines
 from .database import Database
 from .limits import Journal
 from .test_drain import Drain
@@ -75,6 +76,21 @@ def test_a_killed_holder(database: Database, start_worker: Start, journal: Journ
     wait_until(lambda: not database.unfinished())
     assert journal.order("customer:1") == [0, 0, 1]
     assert journal.most() == {"two": 2, "customer:1": 1, "-": 0}
+
+
+HELD = "state = 'RUNNING', worker_id = 'elsewhere', claims = 1, attempts = 1, started_at = 1, lease_until = 1"
+
+
+@pytest.mark.parametrize("how", ["lease_until = 1", HELD], ids=["given back", "lease ended"])
+@both_engines
+def test_a_key_of_a_queue_without_a_worker(database: Database, start_worker: Start, journal: Journal, how: str) -> None:
+    """What was given back there, and what is held there no more, occupies no place of its key elsewhere."""
+    path = str(journal.path)
+    database.enqueue_many(limited.two.using(queue_name="unserved"), [(path, 0.0)] * 2)
+    database.add_worker("elsewhere", clock.now(), "elsewhere:1:x")
+    database.write(f"UPDATE vtqueue_job SET {how}")
+    start_worker("--queues", "default")
+    database.wait_for(database.enqueue(limited.two, path, 0.0))
 
 
 @pytest.mark.parametrize("how", [["--threads", "4"], ["--processes", "2", "--threads", "2"]])

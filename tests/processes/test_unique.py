@@ -27,17 +27,22 @@ def same_settings(settings: Settings, database: Database) -> None:
 
 
 def test_a_worker_buries_what_has_expired(database: Database, start_worker: Start, tmp_path: Path) -> None:
-    """Of its own queues, of paused ones, and raw ones that no worker takes: each is a dead letter that never ran."""
+    """Of its own queues, of paused ones, and raw ones that no worker takes: each is a dead letter that never ran.
+
+    So is one of a paused queue that was given back.
+    """
     done = tmp_path / "done"
     own = database.enqueue(tasks.note_soon, str(done), "own")
     paused = database.enqueue(tasks.note_soon.using(queue_name="paused"), str(done), "paused")
+    given_back = database.enqueue(tasks.note_soon.using(queue_name="paused"), str(done), "given back")
+    database.write("UPDATE vtqueue_job SET lease_until = 1 WHERE id = ?", given_back)
     raw = Queue("raw", using=ALIAS).publish({}, expires=0.2).hex
     pause("paused", using=ALIAS)
     wait_until(lambda: clock.now() > database.job(raw)["start_by"])
     worker = start_worker()
-    wait_until(lambda: all(map(database.letter, (own, paused, raw))))
-    wait_until(lambda: len(worker.lines("dead ")) >= 2)
-    assert {tuple(database.outcomes(job_id)) for job_id in (own, paused, raw)} == {("expired",)}
+    wait_until(lambda: all(map(database.letter, (own, paused, given_back, raw))))
+    wait_until(lambda: len(worker.lines("dead ")) >= 3)
+    assert {tuple(database.outcomes(job_id)) for job_id in (own, paused, given_back, raw)} == {("expired",)}
     assert not done.exists()
     assert {database.backend.get_result(str(UUID(job_id))).status for job_id in (own, paused)} == {"FAILED"}
 

@@ -149,6 +149,12 @@ SELECT {DUE_VALUES} FROM vtqueue_job AS job
 WHERE job.finished_at IS NULL AND job.lease_until IS NULL AND job.start_by <= %(now)s
 ORDER BY job.start_by LIMIT %(limit)s {{lock}}"""
 
+OVERDUE_AMONG = f"""
+SELECT {DUE_VALUES} FROM vtqueue_job AS job
+WHERE job.id = ANY(%(ids)s::uuid[]) AND {hidden("job.state = 'READY' AND job.start_by <= %(now)s")}
+  AND (job.lease_until IS NULL OR job.lease_until <= %(now)s)
+ORDER BY job.id {{lock}}"""
+
 LOCK = "FOR UPDATE OF job SKIP LOCKED"
 
 
@@ -335,6 +341,9 @@ class PostgreSQLDue(PostgreSQLConnection):
 
     def overdue(self, limit: int, now: int) -> list[Due]:
         return [Due(*row) for row in self._found(OVERDUE, {"now": now, "limit": limit})]
+
+    def overdue_among(self, job_ids: Sequence[str], now: int) -> list[Due]:
+        return [Due(*row) for row in self._found(OVERDUE_AMONG, {"ids": list(job_ids), "now": now})]
 
     def _found(self, sql: str, values: dict[str, Any]) -> Sequence[tuple[Any, ...]]:
         return self._rows(locking(sql, self._in_transaction), values)

@@ -81,6 +81,7 @@ FROM ROWS FROM (unnest(%(ids)s::uuid[]), json_array_elements(%(payloads)s::json)
 # The index of unique keys decides, so two publishers of one key at the same instant make one job. A conflict updates
 # the job that has the key in any case, since RETURNING gives the ids of changed rows only. The values change only if
 # that job is to be replaced, and waits (a durable task that has begun is not): then it is a fresh one with the same id.
+# One that was given back waits when its time to be hidden is over, whether a claim has unhidden it or not.
 REPLACED = (
     "priority",
     "max_attempts",
@@ -94,8 +95,9 @@ REPLACED = (
     "due_at",
     "payload",
 )
-REPLACING = """CASE WHEN %(replace)s AND vtqueue_job.lease_until IS NULL AND vtqueue_job.steps IS NULL
-    AND vtqueue_job.task_path = excluded.task_path THEN {} ELSE vtqueue_job.{} END"""
+REPLACING = """CASE WHEN %(replace)s AND (vtqueue_job.lease_until IS NULL
+        OR vtqueue_job.state = 'READY' AND vtqueue_job.lease_until <= excluded.enqueued_at)
+    AND vtqueue_job.steps IS NULL AND vtqueue_job.task_path = excluded.task_path THEN {} ELSE vtqueue_job.{} END"""
 INSERT_WITH_OPTIONS = f"""
 INSERT INTO vtqueue_job ({COMMON}, {OPTIONS}, {FRESH})
 SELECT mine.id, {GIVEN}, mine.payload, mine.unique_key, %(unique_until)s, mine.concurrency_key, %(ordered)s,

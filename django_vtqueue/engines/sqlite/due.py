@@ -7,7 +7,7 @@ would sort all due rows before the LIMIT.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -144,6 +144,13 @@ SELECT json_group_array({DUE_ROW}) FROM (
     ORDER BY job.start_by LIMIT :limit
 ) AS due"""
 
+OVERDUE_AMONG = f"""
+SELECT json_group_array({DUE_ROW}) FROM (
+    SELECT {DUE_VALUES} FROM vtqueue_job AS job
+    WHERE job.id IN (SELECT value FROM json_each(:ids)) AND +job.state = 'READY' AND +job.start_by <= :now
+      AND (job.lease_until IS NULL OR job.lease_until <= :now)
+) AS due"""
+
 WAITING_AT_LEVEL = f"{WAITING} AND job.priority = level.priority"
 EARLIEST_ALL = f"""{LEVELS}
 SELECT min((
@@ -236,3 +243,7 @@ class SQLiteDue(SQLiteConnection):
 
     def overdue(self, limit: int, now: int) -> list[Due]:
         return [Due(*row) for row in self._list(OVERDUE, {"now": now, "limit": limit, "named": 0})]
+
+    def overdue_among(self, job_ids: Sequence[str], now: int) -> list[Due]:
+        values = {"ids": json.dumps(job_ids), "now": now, "named": 0}
+        return [Due(*row) for row in self._list(OVERDUE_AMONG, values)]

@@ -48,6 +48,7 @@ FROM json_each(:jobs)"""
 # The index of unique keys decides, so two publishers of one key at the same instant make one job. A conflict updates
 # the job that has the key in any case, since RETURNING gives the ids of changed rows only. The values change only if
 # that job is to be replaced, and waits (a durable task that has begun is not): then it is a fresh one with the same id.
+# One that was given back waits when its time to be hidden is over, whether a claim has unhidden it or not.
 REPLACED = (
     "priority",
     "max_attempts",
@@ -62,7 +63,8 @@ REPLACED = (
     "payload",
 )
 REPLACING = (
-    "CASE WHEN :replace AND lease_until IS NULL AND steps IS NULL AND task_path = excluded.task_path "
+    "CASE WHEN :replace AND (lease_until IS NULL OR state = 'READY' AND lease_until <= excluded.enqueued_at) "
+    "AND steps IS NULL AND task_path = excluded.task_path "
     "THEN {} ELSE vtqueue_job.{} END"
 )
 # "started": its key was unique until its start, and it has started (core/unique.py).
