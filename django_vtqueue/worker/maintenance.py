@@ -121,7 +121,7 @@ class Maintenance:
             return 0
         with engine.transaction():
             endings = bury_overdue(engine, engine.overdue(limit, now), self.work.leases.worker_id, now)
-        self.work.note_ended_elsewhere(endings)
+        self._tell(endings)
         return len(endings)
 
     def _tell(self, endings: Sequence[Settlement]) -> None:

@@ -93,6 +93,18 @@ def test_a_key_of_a_queue_without_a_worker(database: Database, start_worker: Sta
     database.wait_for(database.enqueue(limited.two, path, 0.0))
 
 
+@both_engines
+def test_what_an_expired_job_has_held_up(database: Database, start_worker: Start, journal: Journal) -> None:
+    """It runs as soon as the other one is buried, also in a worker that has buried it itself, and hears of nothing."""
+    path = str(journal.path)
+    first = database.enqueue(limited.in_order.using(queue_name="unserved"), path, 0.0, 1, 1)
+    second = database.enqueue(limited.in_order, path, 0.0, 1, 2)
+    database.write("UPDATE vtqueue_job SET start_by = ? WHERE id = ?", clock.now() + 1_500_000, first)
+    start_worker("--queues", "default", constants=NEVER_LOOKS | {"worker.periodic.HEARING_LOOK": 3600})
+    database.wait_for(second)
+    assert database.letter(first)
+
+
 @pytest.mark.parametrize("how", [["--threads", "4"], ["--processes", "2", "--threads", "2"]])
 def test_a_module_that_is_not_loaded(database: Database, drain: Drain, journal: Journal, how: list[str]) -> None:
     """Its limits hold from its first job on, a job for later keeps no other waiting, and --drain waits for its import.
