@@ -22,7 +22,8 @@ class Settlement:
     visible before, for its code may still be running. ``kept_until``: when the row may be deleted; of a dead letter
     queue/settling.py sets it. ``cancelled``: it was to wait again, but was cancelled. ``requested``: the state,
     ``due_at`` and ``finished_at`` that were asked for, of a settlement that has ended one copy of the job only.
-    ``waiting``: of a job that is READY: for what its task waits, or that it has put the job off.
+    ``waiting``: of a job that is READY: for what its task waits, or that it has put the job off. ``unparked``: other
+    jobs were put back into the line with it.
     """
 
     job: HeldJob
@@ -38,6 +39,7 @@ class Settlement:
     cancelled: bool = field(default=False, kw_only=True)
     requested: tuple[str, int | None, int | None] | None = field(default=None, kw_only=True)
     waiting: Waiting | None = field(default=None, kw_only=True)
+    unparked: bool = field(default=False, kw_only=True, compare=False)
 
     @property
     def uses_no_attempt(self) -> bool:

@@ -25,14 +25,16 @@ RATE_KEY = of_rate_key("")
 def unpark_after(engine: Engine, settlements: Sequence[Settlement]) -> None:
     """Unpark as many jobs of each key as jobs of it have ended, or are held no more.
 
-    One at least: the end of a job that only waited may be what the next one of an ordered key has waited for.
+    One at least: the end of a job that only waited may be what the next one of an ordered key has waited for. If any
+    are unparked, all settlements with a key say so.
     """
     ended: dict[str, int] = {}
     for settlement in settlements:
         if (key := settlement.job.concurrency_key) is not None:
             ended[key] = ended.get(key, 0) + (1 if settlement.job.worker_id else 0)
-    if ended:
-        engine.unpark({key: count or 1 for key, count in ended.items()})
+    if ended and engine.unpark({key: count or 1 for key, count in ended.items()}):
+        for settlement in settlements:
+            settlement.unparked = settlement.job.concurrency_key is not None
 
 
 def _names(keys: Iterable[str]) -> list[str]:

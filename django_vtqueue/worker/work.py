@@ -249,8 +249,8 @@ class Work:
                 self.pool.announce_burial(settlement)
             elif not given_back or settlement.waiting:
                 ended.append(outcome)
-            others_due |= given_back or job.parent_id is not None
-        if others_due:  # itself, for another worker, or its parent
+            others_due |= given_back or settlement.unparked or job.parent_id is not None
+        if others_due:  # itself, for another worker, the next job of its key, or its parent
             ring(self.backend.database, self.backend.settings.doorbells)
         self.pool.announce(ended)
         if ended:

@@ -94,6 +94,21 @@ def test_a_key_of_a_queue_without_a_worker(database: Database, start_worker: Sta
 
 
 @both_engines
+def test_the_next_job_of_a_key_in_another_worker(database: Database, start_worker: Start, journal: Journal) -> None:
+    """The end of a job wakes the worker of the next one, which serves another queue."""
+    database.options["task_modules"] = ["tests.project.limited"]
+    path, never = str(journal.path), NEVER_LOOKS | {"worker.periodic.HEARING_LOOK": 3600}
+    first = database.enqueue(limited.in_order.using(queue_name="a"), path, None, 1, 1)
+    second = database.enqueue(limited.in_order.using(queue_name="b"), path, 0.0, 1, 2)
+    start_worker("--queues", "a", constants=never)
+    wait_until(lambda: journal.starts("customer:1"))
+    start_worker("--queues", "b", constants=never)
+    wait_until(lambda: database.job(second)["moved_from"])
+    Path(f"{path}.go").touch()
+    database.wait_for(first, second)
+
+
+@both_engines
 def test_what_an_expired_job_has_held_up(database: Database, start_worker: Start, journal: Journal) -> None:
     """It runs as soon as the other one is buried, also in a worker that has buried it itself, and hears of nothing."""
     path = str(journal.path)
