@@ -69,12 +69,12 @@ class StopSignals:
         self.count += 1
         if self.count > 1 and not self.owns_process:
             raise KeyboardInterrupt  # the caller goes on to live: its threads cannot be left behind
-        if self._listener:
-            self._listener()
         timeout = self.timeout if self.count == 1 else 0.0
         if self.owns_process and timeout is not None:
             with suppress(RuntimeError):  # the system gives no thread
                 start_new_thread(_end_unanswered, (self._lasts, timeout + ANSWERED_WITHIN))  # waits for no Python code
+        if self._listener:
+            self._listener()
 
 
 def _end_unanswered(lasts: LockType, seconds: float) -> None:

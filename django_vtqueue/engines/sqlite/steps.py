@@ -60,13 +60,13 @@ EVENT_TO_KEY = SEND_EVENT.format(
 )
 
 # One that the parent waits for: its last step names it. There may be others, of a step that is repeated, or that were
-# requeued when the parent had gone on without them. The newest come first, for those of the last step are among
-# them.
-UNFINISHED_CHILD = """(
-    SELECT 1 FROM vtqueue_job AS child WHERE child.parent_id = vtqueue_job.id AND child.finished_at IS NULL
-      AND instr(json_extract(vtqueue_job.steps, '$.done[#-1].children'), child.id) > 0
-    ORDER BY child.rowid DESC LIMIT 1
-) IS NOT NULL"""
+# requeued when the parent had gone on without them. LIMIT -1: the steps are parsed once, not for each child.
+UNFINISHED_CHILD = """EXISTS (
+    SELECT 1 FROM vtqueue_job AS child
+    CROSS JOIN (SELECT value AS id FROM json_each(vtqueue_job.steps, '$.done[#-1].children') LIMIT -1) AS own
+      ON own.id = child.id
+    WHERE child.parent_id = vtqueue_job.id AND child.finished_at IS NULL
+)"""
 
 # CASE: what is damaged in one row must not fail the settlement of its children.
 WAKE_PARENTS = f"""
