@@ -11,6 +11,21 @@ KEEP: Final = "keep"  # the job that has the key stays as it is
 REPLACE = "replace"  # if it waits it becomes the new one
 ERROR = "error"  # DuplicateJob is raised, and nothing of the call is stored
 
+# With REPLACE, the columns of the waiting job that get the values of the new one.
+REPLACED = (
+    "priority",
+    "max_attempts",
+    "lease_us",
+    "unique_until",
+    "concurrency_key",
+    "ordered",
+    "rate_key",
+    "enqueued_at",
+    "start_by",
+    "due_at",
+    "payload",
+)
+
 LONGEST = 255  # characters of a key
 Keys = Callable[[Any], str | None] | Sequence[str | None]  # of payloads
 

@@ -130,5 +130,5 @@ def snoozing(attempt: Attempt, error: Snooze) -> Outcome:
     return attempt.conclude(snoozed(attempt.job, error.until, attempt.backend.now() + attempt.clock_offset))
 
 
-def _seconds(duration: Any) -> float:
-    return max(clock.microseconds(duration), 0) / clock.SECOND
+def _seconds(delay: Any) -> float:
+    return max(clock.microseconds(delay), 0) / clock.SECOND

@@ -47,10 +47,10 @@ def _waiting(database: str):  # type: ignore[no-untyped-def]
 def fire(engine: Engine, backend: VTQueueBackend, row: Schedule, now: int) -> bool:
     """Publish what is due of a schedule and move it on to its next tick, in one transaction.
 
-    Return whether it was published; not if another worker has done it, or nothing that was missed is run. Raise
-    QueueFull, and leave the tick as it is, if the queue has no room, and ValueError if its ticks cannot be computed:
-    another worker's machine may know its time zone. What else prevents a job is logged; then only the ticks after it
-    come.
+    Return whether it was published, or met its last job, which has not ended; not if another worker has done it, or
+    nothing that was missed is run. Raise QueueFull, and leave the tick as it is, if the queue has no room, and
+    ValueError if its ticks cannot be computed: another worker's machine may know its time zone. What else prevents a
+    job is logged; then only the ticks after it come.
     """
     next_at, ticks = to_instant(cast(Any, row.next_at)), Ticks(row.expression, row.time_zone)
     run, more = to_run(ticks, next_at, now, row.missed)

@@ -20,6 +20,7 @@ from typing import Any
 
 from ...core.job import MOST_CLAIMS, Handle, HeldJob
 from ...core.names import RESERVED_PREFIXES
+from ...core.unique import REPLACED
 
 
 def hexed(column: str) -> str:
@@ -82,19 +83,6 @@ FROM ROWS FROM (unnest(%(ids)s::uuid[]), json_array_elements(%(payloads)s::json)
 # the job that has the key in any case, since RETURNING gives the ids of changed rows only. The values change only if
 # that job is to be replaced, and waits (a durable task that has begun is not): then it is a fresh one with the same id.
 # One that was given back waits when its time to be hidden is over, whether a claim has unhidden it or not.
-REPLACED = (
-    "priority",
-    "max_attempts",
-    "lease_us",
-    "unique_until",
-    "concurrency_key",
-    "ordered",
-    "rate_key",
-    "enqueued_at",
-    "start_by",
-    "due_at",
-    "payload",
-)
 REPLACING = """CASE WHEN %(replace)s AND (vtqueue_job.lease_until IS NULL
         OR vtqueue_job.state = 'READY' AND vtqueue_job.lease_until <= excluded.enqueued_at)
     AND vtqueue_job.steps IS NULL AND vtqueue_job.task_path = excluded.task_path THEN {} ELSE vtqueue_job.{} END"""

@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from ...core.job import MOST_CLAIMS, HeldJob
 from ...core.names import RESERVED_PREFIXES
+from ...core.unique import REPLACED
 
 COLUMNS = """id, queue_name, task_path, priority, visible_at, claims, attempts, max_attempts, worker_id, lease_us,
     enqueued_at, started_at, payload, history, due_at, copies, concurrency_key, parent_id"""
@@ -49,19 +50,6 @@ FROM json_each(:jobs)"""
 # the job that has the key in any case, since RETURNING gives the ids of changed rows only. The values change only if
 # that job is to be replaced, and waits (a durable task that has begun is not): then it is a fresh one with the same id.
 # One that was given back waits when its time to be hidden is over, whether a claim has unhidden it or not.
-REPLACED = (
-    "priority",
-    "max_attempts",
-    "lease_us",
-    "unique_until",
-    "concurrency_key",
-    "ordered",
-    "rate_key",
-    "enqueued_at",
-    "start_by",
-    "due_at",
-    "payload",
-)
 REPLACING = (
     "CASE WHEN :replace AND (lease_until IS NULL OR state = 'READY' AND lease_until <= excluded.enqueued_at) "
     "AND steps IS NULL AND task_path = excluded.task_path "
