@@ -233,8 +233,8 @@ def test_a_thread_that_does_not_end_ends_the_worker(database: Database, start_wo
 
 def test_a_child_that_does_not_read_stops_nobody(database: Database, start_worker: Start, tmp_path: Path) -> None:
     """A child that hangs with its pipe full keeps its worker neither from ending it in time nor from other jobs."""
-    database.options |= {"hard_timeout": 5, "max_attempts": 1}
-    hanging = database.enqueue(tasks.hold_the_interpreter, str(tmp_path), 600)
+    database.options |= {"hard_timeout": 5}
+    hanging = database.enqueue(tasks.hold_the_interpreter_for_ever, str(tmp_path))
     start_worker("--processes", "2", "--threads", "4")
     wait_until(lambda: lines(tmp_path / "started"))
     large = [database.enqueue(tasks.note, str(tmp_path / "noted"), "x" * 900_000) for _ in range(6)]

@@ -327,6 +327,11 @@ def hold_the_interpreter(folder: str, seconds: int) -> None:
     ctypes.PyDLL(None).sleep(seconds)
 
 
+@task(max_attempts=1)
+def hold_the_interpreter_for_ever(folder: str) -> None:
+    hold_the_interpreter.func(folder, LONGEST)
+
+
 @task(timeout=0.2, max_attempts=1)
 def compute_for_ever() -> None:
     while True:
