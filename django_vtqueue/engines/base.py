@@ -263,7 +263,7 @@ class Engine(Portable, Settling, RowLocks, Overflow, Limiting, DurableSteps, Clo
         """Return which of these held rows have a cancel request, and by whom ("": not known)."""
 
     @abstractmethod
-    def write_progress(self, said: Sequence[tuple[HeldJob, Progress]]) -> None:
+    def write_progress(self, unsaved: Sequence[tuple[HeldJob, Progress]]) -> None:
         """Write into held rows how far their jobs are, each only for its holder."""
 
     @abstractmethod

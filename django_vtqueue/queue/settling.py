@@ -25,8 +25,8 @@ def settle(engine: Engine, settlements: Sequence[Settlement]) -> set[ClaimKey]:
     with_copies = [s for s in settlements if s.job.copies and s.job.begun]
     if with_copies:  # what is read of a row must be true until it is written
         engine.lock_copies([s.job for s in with_copies])
-    if said := [(s.job, progress) for s in settlements if (progress := s.job.unsaved_progress)]:
-        engine.write_progress(said)
+    if unsaved := [(s.job, progress) for s in settlements if (progress := s.job.unsaved_progress)]:
+        engine.write_progress(unsaved)
     return (
         _settle_with_copies(engine, settlements, with_copies) if with_copies else settle_as_holder(engine, settlements)
     )
@@ -58,8 +58,8 @@ def settle_as_holder(engine: Engine, settlements: Sequence[Settlement]) -> set[C
             for settlement in cancelled:
                 end_cancelled(settlement, requests[settlement.job.key], engine.now())
             lost = (lost - requests.keys()) | _write(engine, cancelled)
-    if tied := [s for s in settlements if s.job.parent_id or s.job.concurrency_key is not None]:
-        _wake_others(engine, [s for s in tied if s.job.key not in lost] if lost else tied)
+    if may_wake_others := [s for s in settlements if s.job.parent_id or s.job.concurrency_key is not None]:
+        _wake_others(engine, [s for s in may_wake_others if s.job.key not in lost] if lost else may_wake_others)
     return lost
 
 

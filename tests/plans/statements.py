@@ -94,7 +94,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "request cancel": (sql.REQUEST_CANCEL, {"ids": IDS, "now": at(0), "by": "anna"}, [KEY]),
     "cancel requested now": (sql.CANCEL_REQUESTED_NOW, {"ids": IDS, "now": at(0)}, [KEY]),
     "cancel requests": (sql.CANCEL_REQUESTS, {"held": HELD}, [KEY]),
-    "note progress": (sql.NOTE_PROGRESS, {"said": HELD}, [KEY]),
+    "note progress": (sql.NOTE_PROGRESS, {"unsaved": HELD}, [KEY]),
     "find": (sql.FIND, {"ids": IDS}, [KEY, LETTER]),
     "held by": (overflow.HELD_BY, {"worker_id": "w1"}, [WORKER, HIDDEN_ROWS]),
     "share": (

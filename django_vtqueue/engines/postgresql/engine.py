@@ -161,9 +161,9 @@ class PostgreSQLEngine(
         rows = self._rows(sql.CANCEL_REQUESTS, HELD.given(jobs))
         return {(job_id, claims): by for job_id, claims, by in rows}
 
-    def write_progress(self, said: Sequence[tuple[HeldJob, Progress]]) -> None:
-        rows = [{**guard(job), "progress": part, "progress_text": text} for job, (part, text) in said]
-        ids = [job.id for job, _ in said]
+    def write_progress(self, unsaved: Sequence[tuple[HeldJob, Progress]]) -> None:
+        rows = [{**guard(job), "progress": part, "progress_text": text} for job, (part, text) in unsaved]
+        ids = [job.id for job, _ in unsaved]
         self._run(sql.NOTE_PROGRESS, {"mine": json.dumps(rows, ensure_ascii=False), "ids": ids})
 
     def find_all(self, job_ids: Sequence[str]) -> dict[str, StoredJob]:

@@ -170,8 +170,8 @@ class SQLiteEngine(SQLiteDue, SQLiteSettling, SQLiteOverflow, SQLiteLimits, SQLi
         [(found,)] = self._rows(sql.CANCEL_REQUESTS, {"held": json.dumps([guard(job) for job in jobs])})
         return {(job_id, claims): by for job_id, claims, by in json.loads(found)}
 
-    def write_progress(self, said: Sequence[tuple[HeldJob, Progress]]) -> None:
-        self._run(sql.NOTE_PROGRESS, {"said": json.dumps([(*guard(job), *progress) for job, progress in said])})
+    def write_progress(self, unsaved: Sequence[tuple[HeldJob, Progress]]) -> None:
+        self._run(sql.NOTE_PROGRESS, {"unsaved": json.dumps([(*guard(job), *progress) for job, progress in unsaved])})
 
     def find_all(self, job_ids: Sequence[str]) -> dict[str, StoredJob]:
         return {row[0]: StoredJob(*row) for row in self._rows(sql.FIND, {"ids": json.dumps(job_ids)})}

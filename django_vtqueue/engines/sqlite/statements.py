@@ -164,7 +164,7 @@ FROM json_each(:held) AS mine CROSS JOIN vtqueue_job WHERE {GUARD} AND cancelled
 NOTE_PROGRESS = f"""
 UPDATE vtqueue_job
 SET progress = json_extract(mine.value, '$[3]'), progress_text = json_extract(mine.value, '$[4]')
-FROM json_each(:said) AS mine WHERE {GUARD}"""
+FROM json_each(:unsaved) AS mine WHERE {GUARD}"""
 
 # One statement over both tables: between two statements a job could move from one table to the other.
 FIND = f"""
