@@ -71,7 +71,7 @@ def _wake_others(engine: Engine, settlements: Sequence[Settlement]) -> None:
 
 
 def _write(engine: Engine, settlements: Sequence[Settlement]) -> set[ClaimKey]:
-    """Write settlements into the rows; a dead letter is kept for as long as its queue says, or until it is read."""
+    """Write settlements into the rows, those of dead letters with the end of their keeping; return the lost jobs."""
     if dying := [s for s in settlements if s.state == states.FAILED]:
         names = {s.job.queue_name for s in dying}
         kept = {name: options_for(name, engine.alias).letter_ttl(name) for name in names}
@@ -129,7 +129,7 @@ def still_running(engine: Engine, running: dict[int, Copy]) -> dict[int, Copy]:
 def end_copy(
     engine: Engine, settlement: Settlement, row: StoredJob, running: dict[int, Copy], others: dict[int, Copy]
 ) -> None:
-    """End one copy only: the latest of the others holds the row now. One lease later, at most, one more may start."""
+    """End one copy only: the latest of the others holds the row, for one lease at the most; then one more may start."""
     until = max(min(row.visible_at, engine.now() + row.lease_us), settlement.hidden_until or 0)
     engine.pass_on(row, others[max(others)], copies.written(running), settlement.history or row.history, until)
     settlement.requested = settlement.state, settlement.due_at, settlement.finished_at

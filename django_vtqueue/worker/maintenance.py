@@ -27,10 +27,10 @@ BUSY_AGAIN = 0.002  # seconds, if another connection had the lock
 TIDY_AGAIN = 0.02  # seconds, if another connection wrote just then
 HUGE_LOG = 64_000_000  # bytes
 PRUNED_BATCH = 200  # rows
-# As long as there is more to prune: in one go it would hold up the jobs of a moment. But as many rows are deleted as
-# jobs are run, however long that takes on a busy machine: else the table would grow as long as the work does not end.
-PRUNING_SHARE = 0.1  # of the time
-PRUNE_AGAIN = 0.1  # seconds, if there was something: what ends in a stream is outdated in a stream
+# While there is more to prune, batches take this share of the time: all at once would hold up the jobs. A batch is also
+# pruned each time that so many jobs were started, however long it takes: else the table of a busy worker would grow.
+PRUNING_SHARE = 0.1
+PRUNE_AGAIN = 0.1  # seconds, if a part of a batch was pruned: where jobs end all the time, more is soon to be pruned
 
 
 class Maintenance:
