@@ -77,13 +77,13 @@ class Settlement:
 
 
 def succeeded(job: HeldJob, result: str, now: int, ttl: int | None) -> Settlement:
-    """Return the acknowledgement; ``ttl``: see deletable_at."""
-    kept_until = deletable_at(job, now, ttl)
-    return Settlement(job, states.SUCCESSFUL, job.attempts, finished_at=now, kept_until=kept_until, result=result)
+    """Return the acknowledgement; ``ttl``: see kept_until."""
+    until = kept_until(job, now, ttl)
+    return Settlement(job, states.SUCCESSFUL, job.attempts, finished_at=now, kept_until=until, result=result)
 
 
-def deletable_at(job: HeldJob, ended_at: int, ttl: int | None) -> int | None:
-    """Return when a job that has ended may be deleted: after ``ttl`` microseconds (0: at once), or never (None).
+def kept_until(job: HeldJob, ended_at: int, ttl: int | None) -> int | None:
+    """Return until when a job that has ended is kept: for ``ttl`` microseconds (0: not at all), or for good (None).
 
     A child is kept for its parent, whatever ``ttl`` says.
     """

@@ -10,7 +10,7 @@ from dataclasses import replace
 from ..core import copies, history, states
 from ..core.copies import Copy
 from ..core.job import ClaimKey, StoredJob
-from ..core.settlement import Settlement, deletable_at, end_cancelled
+from ..core.settlement import Settlement, end_cancelled, kept_until
 from ..engines import Engine, options_for
 from .unparking import unpark_after
 from .workers import gone
@@ -77,7 +77,7 @@ def _write(engine: Engine, settlements: Sequence[Settlement]) -> set[ClaimKey]:
         kept = {name: options_for(name, engine.alias).letter_ttl(name) for name in names}
         for settlement in dying:
             job, died_at = settlement.job, settlement.finished_at or 0
-            settlement.kept_until = deletable_at(job, died_at, kept[job.queue_name])
+            settlement.kept_until = kept_until(job, died_at, kept[job.queue_name])
     return engine.settle(settlements)
 
 
