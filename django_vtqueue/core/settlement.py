@@ -42,6 +42,11 @@ class Settlement:
     unparked: bool = field(default=False, kw_only=True, compare=False)
 
     @property
+    def unkept(self) -> bool:
+        """Whether the job ends now and its row is not kept at all (``result_ttl`` 0)."""
+        return self.kept_until is not None and self.kept_until == self.finished_at
+
+    @property
     def uses_no_attempt(self) -> bool:
         """Whether the job waits again and the attempt is not used up."""
         return self.state == states.READY and self.failure is None

@@ -114,7 +114,7 @@ def settled_before(settlement: Settlement, row: StoredJob | None) -> bool:
     A row that is gone was deleted by this settlement, if that does not keep it, or by people.
     """
     if row is None:
-        return settlement.kept_until is not None and settlement.kept_until == settlement.finished_at
+        return settlement.unkept
     state, finished_at = settlement.state, settlement.finished_at
     return (row.state, row.finished_at, row.worker_id) == (state, finished_at, settlement.job.worker_id)
 

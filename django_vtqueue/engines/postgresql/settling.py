@@ -144,8 +144,7 @@ class PostgreSQLSettling(PostgreSQLConnection, Settling):
 
     def _ack(self, done: Sequence[Settlement]) -> set[ClaimKey]:
         lost = set() if self._run(ACK, DONE.given(done)) == len(done) else self.not_carried_out(done)
-        unkept = [s.job.id for s in done if s.kept_until is not None and s.kept_until == s.finished_at]
-        if unkept:
+        if unkept := [s.job.id for s in done if s.unkept]:
             self._run(REMOVE_UNKEPT, {"ids": unkept})
         return lost
 

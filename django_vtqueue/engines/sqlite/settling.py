@@ -166,8 +166,7 @@ class SQLiteSettling(SQLiteConnection, Settling):
             return set().union(*(self._ack([settlement]) for settlement in done))
         values = {"done": _encode(ended), "worker_id": worker_id, "result": result}
         lost = set() if self._run(ACK, values) == len(done) else self.not_carried_out(done)
-        unkept = [s.job.id for s in done if s.kept_until is not None and s.kept_until == s.finished_at]
-        if unkept:
+        if unkept := [s.job.id for s in done if s.unkept]:
             self._run(REMOVE_UNKEPT, {"ids": json.dumps(unkept)})
         return lost
 
