@@ -202,9 +202,9 @@ class Work:
             if not outcome.settlement.uses_no_attempt:
                 self.prefetch.note_finished(outcome.seconds)
         elif outcome.settled is Settled.DONE:
-            self.forget_settled([outcome])
+            self.note_settled([outcome])
         else:
-            self.forget_lost(outcome)
+            self.note_lost(outcome)
 
     def settle(self, outcomes: Sequence[Outcome], *, in_doubt: bool) -> set[ClaimKey]:
         """Settle what has finished, in the turn's transaction; return the keys of the lost jobs.
@@ -219,12 +219,12 @@ class Work:
         return lost
 
     def after_commit(self, outcomes: Sequence[Outcome], lost: set[ClaimKey]) -> None:
-        """After the commit: forget what has ended, and have it announced."""
+        """After the commit: note which jobs were settled, and which were lost."""
         del self.outcomes[: len(outcomes)]
-        self.forget_settled([outcome for outcome in outcomes if outcome.job.key not in lost] if lost else outcomes)
+        self.note_settled([outcome for outcome in outcomes if outcome.job.key not in lost] if lost else outcomes)
         for outcome in outcomes if lost else ():
             if outcome.job.key in lost:
-                self.forget_lost(outcome)
+                self.note_lost(outcome)
 
     def settle_one_by_one(self) -> None:
         """Settle what has finished one by one."""
@@ -233,8 +233,8 @@ class Work:
             self.leases.refused |= lost
             self.after_commit([outcome], lost)
 
-    def forget_settled(self, outcomes: Sequence[Outcome]) -> None:
-        """Count and forget jobs whose settlement was made."""
+    def note_settled(self, outcomes: Sequence[Outcome]) -> None:
+        """Count, forget and announce settled jobs, and wake who runs what is due now or waits for a result."""
         self.recorder.count(outcomes)
         ended, others_due = [], False
         for outcome in outcomes:
@@ -264,8 +264,8 @@ class Work:
             if settlement.state == states.FAILED:
                 self.pool.announce_burial(settlement)
 
-    def forget_lost(self, outcome: Outcome) -> None:
-        """Forget a job that another worker holds now; its outcome is dropped."""
+    def note_lost(self, outcome: Outcome) -> None:
+        """Forget a job that another worker holds now, and log that its outcome is dropped."""
         self.in_flight.remove(outcome.job.key)
         self.log.lost(outcome.job)
 
