@@ -138,8 +138,8 @@ class Engine(Portable, Settling, RowLocks, Overflow, Limiting, DurableSteps, Clo
         """Have a connection of a worker's tasks wait fairly for the right to write, where there is one for all."""
 
     @staticmethod
-    def reads(connection: BaseDatabaseWrapper) -> bool:
-        """Return whether an open cursor of a connection keeps it from writing; it is interrupted then."""
+    def has_open_cursor(connection: BaseDatabaseWrapper) -> bool:
+        """Return whether a cursor is open that keeps a connection from writing; that cursor is interrupted then."""
         return False
 
     @staticmethod

@@ -60,7 +60,7 @@ def close_leftovers(*, inline: bool) -> None:
                 continue  # never opened, or closed: most often the case, and quickly seen
             elif _is_busy(connection.connection) and connection.get_autocommit():
                 connection.close()  # a BEGIN that Django knows nothing of, or a statement that TaskTimeout has left
-            elif not inline and engine.reads(connection):
+            elif not inline and engine.has_open_cursor(connection):
                 connection.close()  # while its cursor is open, it cannot write once another connection has
             else:
                 if not inline and engine.kept_open and connection.settings_dict["CONN_MAX_AGE"] == 0:

@@ -80,8 +80,8 @@ def _is_djangos(method: Any) -> bool:
     return inner is None or _is_djangos(inner)
 
 
-def reads(connection: BaseDatabaseWrapper) -> bool:
-    """Return whether a cursor of an open connection is open; it is interrupted then, and ends with its next row.
+def has_open_cursor(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether a connection has an open cursor; that is interrupted then, and ends with its next row.
 
     SQLite interrupts what begins after ``interrupt()`` if, and only if, another statement has not ended.
     """

@@ -22,7 +22,7 @@ from ..portable import parts
 from . import clock_repair
 from . import statements as sql
 from .connection import all_rows
-from .cursor import reads
+from .cursor import has_open_cursor
 from .due import SQLiteDue
 from .file import outdated
 from .limits import SQLiteLimits
@@ -69,7 +69,7 @@ class SQLiteEngine(SQLiteDue, SQLiteSettling, SQLiteOverflow, SQLiteLimits, SQLi
     kept_open = True  # to open it anew takes 0.3 ms
     outdated = staticmethod(outdated)
     prepare = staticmethod(replace_begin)
-    reads = staticmethod(reads)
+    has_open_cursor = staticmethod(has_open_cursor)
 
     def insert(self, new: NewJobs) -> BaseDatabaseWrapper | None:
         connection, values = self._connected(), _common(new)
