@@ -1,7 +1,7 @@
 """What an exception of a job means: another attempt after a delay, the end, or that the job waits or is put off."""
 
 import logging
-from typing import Any, cast
+from typing import Any
 
 from ..conf import DEFAULT_BACKOFF
 from ..core import clock, history
@@ -50,22 +50,22 @@ def outcome_after(attempt: Attempt, error: BaseException) -> Outcome:
 
 def _outcome_after(attempt: Attempt, error: BaseException) -> Outcome:
     """See outcome_after; raise what the exception's own methods raise."""
-    if issubclass(type(error), Snooze):
-        return snoozing(attempt, cast(Snooze, error))
-    if attempt.ledger and attempt.ledger.suspended and issubclass(type(error), BaseExceptionGroup):
-        _, others = BaseExceptionGroup.split(cast(BaseExceptionGroup[BaseException], error), Suspend)
+    if isinstance(error, Snooze):
+        return snoozing(attempt, error)
+    if attempt.ledger and attempt.ledger.suspended and isinstance(error, BaseExceptionGroup):
+        _, others = BaseExceptionGroup.split(error, Suspend)
         if others is None:  # asyncio.TaskGroup has wrapped it
             return suspending(attempt, attempt.ledger.suspended)
     if type(error) is Cancelled and not error.args:
         error.args = (cancellation(attempt.job.cancelled_by),)
     try:
         delay = delay_after(attempt, error)
-    except BaseException:  # the exception has a broken class, or broken notes
+    except BaseException:  # the exception has broken notes
         delay = attempt.policy.delay(attempt.job.attempts, DEFAULT_BACKOFF)
     if isinstance(error, Retry) and error.whole_queue:
         hold_up_queue(attempt, error, delay)
     failure = describe(error, attempt.secrets())  # with what these two have added to it
-    word = next((word for kind, word in HISTORY_WORDS.items() if issubclass(type(error), kind)), history.FAILED)
+    word = next((word for kind, word in HISTORY_WORDS.items() if isinstance(error, kind)), history.FAILED)
     wait = None if delay is None else clock.microseconds(delay)
     settlement = failed(attempt.job, word, failure, attempt.backend.now(), wait)
     if attempt.result:
