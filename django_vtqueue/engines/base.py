@@ -183,8 +183,8 @@ class Engine(Portable, Settling, RowLocks, Overflow, Limiting, DurableSteps, Clo
     def first_due(self, scope: Scope) -> int | None:
         """Return the earliest moment at which an unfinished job of a scope is due, without a look at the pauses.
 
-        For a job that waits that is ``due_at``, unless the scope has no room; for one that is held, a moment after the
-        end of its lease (see ``ended``). None if there is no such job.
+        For a job that waits that is ``due_at``, unless the quota of the scope is used up; for one that is held, a
+        moment after the end of its lease (see ``ended``). None if there is no such job.
         """
 
     def search_all(self) -> None:

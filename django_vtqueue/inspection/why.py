@@ -107,11 +107,11 @@ def at_limit(job: Job, limits: Limits, now: int) -> str:
     if not (policy := limits.queues.get(job.queue_name)):
         return ""
     engine = engine_for(str(job._state.db))
-    room = limits.rooms(engine, [Scope((job.queue_name,), False)], now)[job.queue_name]
-    if room.jobs_left == 0:
+    quota = limits.quotas(engine, [Scope((job.queue_name,), False)], now)[job.queue_name]
+    if quota.jobs_left == 0:
         return _("the queue is at its limit: %(most)s of %(most)s jobs run") % {"most": policy.concurrency}
-    if room.starts_left == 0:
-        values = {"rate": policy.rate, "time": time_of(from_instant(room.not_before))}
+    if quota.starts_left == 0:
+        values = {"rate": policy.rate, "time": time_of(from_instant(quota.not_before))}
         return _("the rate %(rate)s of the queue allows the next start at %(time)s") % values
     return ""
 

@@ -9,7 +9,7 @@ from ..core.rates import RateLimit
 from ..engines import Engine
 from ..engines.limits import RateState
 from .limits import BEING_PUT_BACK, SOON, KeyLimit, Limits, of_rate_key
-from .rooms import NO_QUEUES, LimitedQueues, Room
+from .quotas import NO_QUEUES, LimitedQueues, Quota
 
 
 class Line(NamedTuple):
@@ -37,9 +37,9 @@ class Admission:
         self._last = {key: Line(at, self._burst_of(path)) for key, (at, path) in self._known.booked.items()}
         self._waited: set[str] = set()  # rate keys of which a job that was moved before waits for the one before it
 
-    def rooms(self, now: int) -> dict[str, Room]:
-        """Return the room that the limited queues have now."""
-        return self._queues.rooms(self._known, now)
+    def quotas(self, now: int) -> dict[str, Quota]:
+        """Return the quotas of the limited queues now."""
+        return self._queues.quotas(self._known, now)
 
     def decide(self, due: Sequence[Due], limit: int, now: int, granted: Collection[Handle] = ()) -> "Decision":
         """Return which of these rows the first ``limit`` places of a claim may be given to; it writes nothing.

@@ -1,4 +1,4 @@
-"""The due rows that a claim looks at: in claim order, no more of a limited queue than it has room for, or by shares."""
+"""The due rows that a claim looks at: in claim order, of a limited queue only what its quota allows, or by shares."""
 
 from collections.abc import Mapping, Sequence
 from math import inf
@@ -7,39 +7,39 @@ from ..core.job import Due, Scope
 from ..core.shares import Shares
 from ..engines import Engine
 from .limits import AMONG, Limits, has_own_key
-from .rooms import Room
+from .quotas import Quota
 
 
 def find_due(
-    engine: Engine, limits: Limits, scopes: Sequence[Scope], rooms: Mapping[str, Room], limit: int, now: int
+    engine: Engine, limits: Limits, scopes: Sequence[Scope], quotas: Mapping[str, Quota], limit: int, now: int
 ) -> list[Due]:
     """Return the first ``limit`` due rows, in claim order, or as the shares of queues have it.
 
-    There are no more of a limited queue than it has room for, as far as that is known. Limited queues mostly have room,
-    so all queues are looked at together first, and apart only if one has not.
+    There are no more of a limited queue than its quota allows, as far as that is known. Mostly no quota is used up, so
+    all queues are looked at together first, and apart only if one is.
     """
-    if not limits.shares and all(room.has(1) for room in rooms.values()):
+    if not limits.shares and all(quota.allows(1) for quota in quotas.values()):
         due = find_together(engine, scopes, limit, now, named=bool(limits.queues))
-        if not rooms or enough(rooms, due):
+        if not quotas or enough(quotas, due):
             return due
-    parts = limits.with_rooms(engine, limits.one_queue_each(scopes), rooms)
+    parts = limits.with_quotas(engine, limits.one_queue_each(scopes), quotas)
     return find_apart(engine, parts, limit, now, limits.shares)
 
 
-def enough(rooms: Mapping[str, Room], rows: Sequence[Due]) -> bool:
-    """Return whether limited queues have room for all of these rows."""
+def enough(quotas: Mapping[str, Quota], rows: Sequence[Due]) -> bool:
+    """Return whether the quotas allow all of these rows."""
     names = [row.queue_name for row in rows]
-    return all(room.has(names.count(name)) for name, room in rooms.items())
+    return all(quota.allows(names.count(name)) for name, quota in quotas.items())
 
 
 def find_together(engine: Engine, scopes: Sequence[Scope], limit: int, now: int, *, named: bool) -> list[Due]:
-    """Return the first due rows of scopes, whatever room there is in their queues."""
+    """Return the first due rows of scopes, whatever the quotas of their queues are."""
     due = [row for scope in scopes for row in engine.due(scope, limit, now, named=named)]
     return in_order(due)[:limit] if len(scopes) > 1 else due
 
 
 def find_apart(engine: Engine, scopes: Sequence[Scope], limit: int, now: int, shares: Shares | None) -> list[Due]:
-    """Return the first due rows of scopes of which some have one queue: no more of it than it has room for.
+    """Return the first due rows of scopes of which some have one queue: no more of it than its quota allows.
 
     With ``shares`` all have one.
     """

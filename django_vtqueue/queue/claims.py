@@ -25,7 +25,7 @@ from .claim_order import enough, find_due, in_order
 from .ended_leases import bury_overdue, end_leases
 from .limits import NO_LIMITS, Limits
 from .pauses import paused_queues, unpaused
-from .rooms import NO_QUEUES, Room
+from .quotas import NO_QUEUES, Quota
 
 NO_GRACE = GracePeriod()  # holders get no time: for tests, run_pending, and lists of all that is held
 SET_ASIDE_BATCH = 500  # jobs that one claim parks, or moves
@@ -45,7 +45,7 @@ class Found:
     """What a claim may take: up to ``limit`` due rows, and directly behind them up to ``ahead`` fresh ones.
 
     ``scopes``: those of the claim without paused queues; ``ended``: rows to become visible again; ``copies_due``: jobs
-    of which one more copy may run; ``rooms``: of the limited queues, once one of their rows was found. ``admission``:
+    of which one more copy may run; ``quotas``: of the limited queues, once one of their rows was found. ``admission``:
     of ``due``, if limits matter there.
     """
 
@@ -54,7 +54,7 @@ class Found:
     scopes: Sequence[Scope]
     ended: Sequence[HiddenRow]
     copies_due: Sequence[Due]
-    rooms: Mapping[str, Room] = field(default_factory=dict)
+    quotas: Mapping[str, Quota] = field(default_factory=dict)
     due: Sequence[Due] = ()
     admission: Admission | None = None
 
@@ -65,7 +65,7 @@ class Found:
 
     def may_go_ahead(self, row: Due) -> bool:
         """Return whether a row may be leased before it begins: not if it counts for a limit as soon as it is leased."""
-        return bool(row.fresh) and not row.may_be_limited and row.queue_name not in self.rooms
+        return bool(row.fresh) and not row.may_be_limited and row.queue_name not in self.quotas
 
     def with_copies_due(self, due: Sequence[Due]) -> Sequence[Due]:
         """Return due rows in claim order, with those of which one more copy may run."""
@@ -136,28 +136,28 @@ class Claims:
         return found
 
     def _find_due(self, found: Found, limit: int, now: int) -> None:
-        """Find the first due rows, no more of a limited queue than it has room for, and what is known of the limits.
+        """Find the first due rows, no more of a limited queue than its quota allows, and what is known of the limits.
 
-        The rows are found first; then all that must be known of their limits is asked for at once. If a queue has not
-        room for all of its rows, they are found a second time, with the rooms known. If a queue was at its limit the
-        last time, the rooms are asked for first: hardly any of its rows may be taken.
+        The rows are found first; then all that must be known of their limits is asked for at once. If a quota does
+        not allow all of the rows, they are found a second time, with the quotas known. If a queue was at its limit the
+        last time, the quotas are asked for first: hardly any of its rows may be taken.
         """
         engine, limits = self.engine, self.limits
-        queues = NO_QUEUES if found.rooms else limits.limited(found.scopes)
+        queues = NO_QUEUES if found.quotas else limits.limited(found.scopes)
         if queues.names:
             engine.lock_queues(queues.most, queues.rates)
             if self._was_at_limit:
-                found.rooms = limits.rooms(engine, found.scopes, now)
-        found.due, found.admission = find_due(engine, limits, found.scopes, found.rooms, limit, now), None
-        if queues.names and not found.rooms and any(row.queue_name in queues.names for row in found.due):
+                found.quotas = limits.quotas(engine, found.scopes, now)
+        found.due, found.admission = find_due(engine, limits, found.scopes, found.quotas, limit, now), None
+        if queues.names and not found.quotas and any(row.queue_name in queues.names for row in found.due):
             found.admission = Admission(engine, limits, found.due, queues)
-            found.rooms = found.admission.rooms(now)
-            if not enough(found.rooms, found.due):
+            found.quotas = found.admission.quotas(now)
+            if not enough(found.quotas, found.due):
                 self._find_due(found, limit, now)
         elif any(row.may_be_limited for row in found.due):
             found.admission = Admission(engine, limits, found.due)
-        if found.rooms:
-            self._was_at_limit = not all(room.has(1) for room in found.rooms.values())
+        if found.quotas:
+            self._was_at_limit = not all(quota.allows(1) for quota in found.quotas.values())
 
     def take(self, found: Found, worker_id: str, now: int) -> Taken:
         """Lease rows to ``worker_id``; inside ``engine.transaction()``, with nothing changed since ``find``.
@@ -218,8 +218,8 @@ class Claims:
         self, found: Found, rows: Sequence[Due], begin_now: Sequence[Due], rates: Mapping[str, RateState], now: int
     ) -> None:
         """Note the starts of leased rows in the rates, and in the shares of the queues."""
-        if found.rooms:
-            rates = {**rates, **self.limits.started(found.rooms, begin_now, now)}
+        if found.quotas:
+            rates = {**rates, **self.limits.started(found.quotas, begin_now, now)}
         if rates:
             self.engine.set_rates(rates)
         if self.limits.shares:
@@ -235,7 +235,7 @@ class Claims:
         overdue = [row for row in found.due if row.overdue(now)]
         buried = bury_overdue(self.engine, overdue[:OVERDUE_BATCH], worker_id, now)
         more = len(found.due) == limit or len(buried) < len(overdue)
-        more = more or bool(found.rooms)  # there they have taken the room of others
+        more = more or bool(found.quotas)  # there they have used the quota of others
         others = [row for row in found.due if not row.overdue(now)]
         return found.with_copies_due(others)[: found.places], buried, more
 

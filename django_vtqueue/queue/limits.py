@@ -25,7 +25,7 @@ from ..engines import Engine
 from ..engines.limits import RateState
 from .imports import Imports
 from .pauses import earliest, unpaused, without
-from .rooms import NO_QUEUES, LimitedQueues, Room, of_queue
+from .quotas import NO_QUEUES, LimitedQueues, Quota, of_queue
 
 AMONG = 100  # jobs of a key at least, of which those that are due are counted
 OTHER_RATE_STAYS = 60.0  # seconds for which a rate stays as other code has set it, after this code has set it
@@ -154,27 +154,27 @@ class Limits:
         """Return the limited queues of these scopes."""
         return _limited(self, *[scope.queues for scope in scopes]) if self.queues else NO_QUEUES
 
-    def rooms(self, engine: Engine, scopes: Sequence[Scope], now: int) -> dict[str, Room]:
-        """Return the room that the limited queues of these scopes have now, for those who want to know nothing else."""
+    def quotas(self, engine: Engine, scopes: Sequence[Scope], now: int) -> dict[str, Quota]:
+        """Return the quotas of the limited queues of these scopes now, for those who want to know nothing else."""
         limited = self.limited(scopes)
-        return limited.rooms(engine.look_up(queues=limited.most, rates=limited.rates), now) if limited.names else {}
+        return limited.quotas(engine.look_up(queues=limited.most, rates=limited.rates), now) if limited.names else {}
 
-    def with_rooms(self, engine: Engine, scopes: Sequence[Scope], rooms: Mapping[str, Room]) -> Sequence[Scope]:
-        """Return scopes in which each queue with a room has one of its own."""
+    def with_quotas(self, engine: Engine, scopes: Sequence[Scope], quotas: Mapping[str, Quota]) -> Sequence[Scope]:
+        """Return scopes in which each queue with a quota has one of its own."""
         parts: list[Scope] = []
         for scope in scopes:
-            own = [name for name in rooms if scope.queues is None or name in scope.queues]
+            own = [name for name in quotas if scope.queues is None or name in scope.queues]
             parts.append(without(engine, scope, own))
-            parts += [scope._replace(queues=(name,), **rooms[name]._asdict()) for name in own]
+            parts += [scope._replace(queues=(name,), **quotas[name]._asdict()) for name in own]
         return parts
 
-    def started(self, rooms: Mapping[str, Room], rows: Sequence[Due], now: int) -> dict[str, RateState]:
-        """Return the states of the rates of queues after the starts of these rows, which had these rooms."""
+    def started(self, quotas: Mapping[str, Quota], rows: Sequence[Due], now: int) -> dict[str, RateState]:
+        """Return the states of the rates of queues after the starts of these rows, which had these quotas."""
         after: dict[str, RateState] = {}
         names = [row.queue_name for row in rows]
-        for name, room in rooms.items():
+        for name, quota in quotas.items():
             if (rate := self.queues[name].rate_limit) and (count := names.count(name)):
-                next_at = rate.started(room.not_before + rate.tolerance, now, count)
+                next_at = rate.started(quota.not_before + rate.tolerance, now, count)
                 after[of_queue(name)] = RateState(next_at, rate.interval)
         return after
 
@@ -183,12 +183,12 @@ class Limits:
         if not self.queues:
             return earliest(engine, scopes)
         now = engine.now()
-        rooms = self.rooms(engine, scopes, now)
-        parts = self.with_rooms(engine, unpaused(engine, scopes, now), rooms)
+        quotas = self.quotas(engine, scopes, now)
+        parts = self.with_quotas(engine, unpaused(engine, scopes, now), quotas)
         full = [scope for scope in parts if scope.raw and scope.jobs_left == 0 and scope.starts_left != 0]
         if any(has_own_key(row) for scope in full for row in engine.due(scope, AMONG, now)):
             return now
-        return earliest(engine, self.with_rooms(engine, scopes, rooms))
+        return earliest(engine, self.with_quotas(engine, scopes, quotas))
 
 
 NO_LIMITS = Limits()

@@ -14,7 +14,7 @@ from ..engines import Engine, options_for
 from ..engines.limits import Parked, RateState
 from .clock_repair import ClockRepair
 from .limits import BEING_PUT_BACK, SOON, KeyLimit, Limits, of_rate_key
-from .rooms import of_queue
+from .quotas import of_queue
 
 PERIOD = 1.0  # seconds
 UNPARKED_BATCH = 500  # jobs of a key
@@ -72,24 +72,24 @@ class Unparking:
         return self.sweep_keys(engine) + self.sweep_rates(engine) > 0
 
     def sweep_keys(self, engine: Engine) -> int:
-        """Unpark jobs of concurrency keys that have room; return how many.
+        """Unpark jobs of concurrency keys that are not at their limit; return how many.
 
         One key in a transaction: two looks, or a look and a settlement, may want the same keys in another order.
         """
         found, back = engine.parked(self._parked_after, KEYS_BATCH), 0
         for parked in found:
-            if self._room(engine, parked):
+            if self._to_unpark(engine, parked):
                 with engine.transaction():
-                    back += self._unpark(engine, parked, self._room(engine, parked))
+                    back += self._unpark(engine, parked, self._to_unpark(engine, parked))
         self._parked_after = found[-1].key if len(found) == KEYS_BATCH else ""
         return back
 
-    def _unpark(self, engine: Engine, parked: Parked, room: int) -> int:
+    def _unpark(self, engine: Engine, parked: Parked, count: int) -> int:
         """Unpark up to so many jobs of a key; return how many."""
         ordered = parked.stuck is not None and not _is_in_line(self._limits.of_key(parked.queue_name, parked.task_path))
-        return engine.unpark({parked.key: room}, ordered=ordered) if room else 0
+        return engine.unpark({parked.key: count}, ordered=ordered) if count else 0
 
-    def _room(self, engine: Engine, parked: Parked) -> int:
+    def _to_unpark(self, engine: Engine, parked: Parked) -> int:
         """Return how many parked jobs of a key are to be unparked: as many as may run.
 
         What another backend serves is left to its own workers, which know its limits.
@@ -99,10 +99,10 @@ class Unparking:
             return 0
         if not (limit := self._limits.of_key_or_import(parked.queue_name, parked.task_path)):
             return 0
-        room = UNPARKED_BATCH
+        count = UNPARKED_BATCH
         if limit.most is not None:
-            room = min(room, max(limit.most - engine.held_of_keys([parked.key])[parked.key], 0))
-        return min(room, parked.stuck) if parked.stuck is not None and _is_in_line(limit) else room
+            count = min(count, max(limit.most - engine.held_of_keys([parked.key])[parked.key], 0))
+        return min(count, parked.stuck) if parked.stuck is not None and _is_in_line(limit) else count
 
     def sweep_rates(self, engine: Engine) -> int:
         """Put back jobs whose rate has changed, or was used by a clock that was ahead; return how many.

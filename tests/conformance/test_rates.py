@@ -12,7 +12,7 @@ from django_vtqueue.engines.limits import RateState
 from django_vtqueue.models import Rate
 from django_vtqueue.queue import limits, unparking
 from django_vtqueue.queue.clock_repair import ClockRepair
-from django_vtqueue.queue.rooms import of_queue
+from django_vtqueue.queue.quotas import of_queue
 from django_vtqueue.queue.unparking import Unparking
 from tests.fake_clock import at
 

@@ -3,7 +3,7 @@
 What is counted before it is changed is locked first, by an advisory lock of the transaction on the key, in the order of
 the keys: the rows that are counted may be none. A claim waits for limited queues before it looks for rows: who holds
 rows of a full queue would keep another claim from them when a place is free. It does not wait for the key of a job; see
-due.py. A settlement waits: who has the lock may be about to park a job for which there is room now.
+due.py. A settlement waits: who has the lock may be about to park a job that may start now.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The room that limited queues have: how many more of their jobs may run, and how many may start now."""
+"""The quotas of limited queues: how many more of their jobs may run, and how many may start now."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -7,17 +7,17 @@ from ..core.rates import RateLimit
 from ..engines.limits import Known, RateState
 
 
-class Room(NamedTuple):
+class Quota(NamedTuple):
     """How many more jobs of a queue may run, and how many may start now (None: any number); see Scope."""
 
     jobs_left: int | None = None
     starts_left: int | None = None
     not_before: int = 0
 
-    def has(self, places: int) -> bool:
+    def allows(self, starts: int) -> bool:
         """Return whether so many jobs may start now."""
-        return (self.jobs_left is None or self.jobs_left >= places) and (
-            self.starts_left is None or self.starts_left >= places
+        return (self.jobs_left is None or self.jobs_left >= starts) and (
+            self.starts_left is None or self.starts_left >= starts
         )
 
 
@@ -34,17 +34,17 @@ class LimitedQueues(NamedTuple):
     rate_limits: Mapping[str, RateLimit]
     rates: Sequence[str]
 
-    def rooms(self, known: Known, now: int) -> dict[str, Room]:
-        """Return the room that they have now."""
-        rooms: dict[str, Room] = {}
+    def quotas(self, known: Known, now: int) -> dict[str, Quota]:
+        """Return the quotas that they have now."""
+        quotas: dict[str, Quota] = {}
         for name in self.names:
-            room = max(self.most[name] - known.queues[name], 0) if name in self.most else None
+            jobs_left = max(self.most[name] - known.queues[name], 0) if name in self.most else None
             if rate := self.rate_limits.get(name):
                 next_at = next_at_of(known.rates.get(of_queue(name)), rate, now)
-                rooms[name] = Room(room, rate.starts_left(next_at, now), rate.allowed_at(next_at))
+                quotas[name] = Quota(jobs_left, rate.starts_left(next_at, now), rate.allowed_at(next_at))
             else:
-                rooms[name] = Room(room)
-        return rooms
+                quotas[name] = Quota(jobs_left)
+        return quotas
 
 
 NO_QUEUES = LimitedQueues((), {}, {}, ())
