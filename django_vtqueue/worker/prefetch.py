@@ -39,13 +39,13 @@ class Prefetch:
             return 0
         return min(int(self._pace * HORIZON), MOST_AHEAD, LARGEST // self._size)
 
-    def let_threads_catch_up(self, waiting: Callable[[], int]) -> None:
-        """Put the next turn off while more than a reserve of what may be claimed ahead waits for a thread.
+    def let_threads_catch_up(self, undispatched: Callable[[], int]) -> None:
+        """Put the next turn off while more than a reserve of what may be claimed ahead has no thread yet.
 
         One turn for many costs little more than one for each, but no thread shall run out of jobs before its end.
         """
         until = time.monotonic() + HORIZON / 2
-        while waiting() > self.depth() * RESERVE and time.monotonic() < until:
+        while undispatched() > self.depth() * RESERVE and time.monotonic() < until:
             time.sleep(STEP)
 
     def note_finished(self, seconds: float) -> None:

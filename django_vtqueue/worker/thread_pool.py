@@ -23,8 +23,8 @@ from ..runtime.async_code import end_code
 from ..runtime.forks import ForksEnd
 from ..runtime.timeouts import raise_in
 from ..tasks.compat import task_backends
+from .dispatcher import Dispatcher
 from .log import WorkerLog
-from .waiting_jobs import WaitingJobs
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -54,11 +54,11 @@ class Pool:
         self._running: dict[ClaimKey, int] = {}  # which thread
         self._asked_to_end: set[ClaimKey] = set()
         self._lock = threading.Lock()
-        self._waiting = WaitingJobs(size)
+        self._dispatcher = Dispatcher(size)
         # A thread of its own: a slow receiver of a signal must keep no job waiting.
         self._announcements: SimpleQueue[Announcement | None] = SimpleQueue()
         names = [f"vtworker-{number}" for number in range(1, size + 1)]
-        self._threads = [self._thread(name, self._waiting.take, self._execute) for name in names]
+        self._threads = [self._thread(name, self._dispatcher.take, self._execute) for name in names]
         self._announcer = self._thread("vtworker-announcer", self._announcements.get, lambda tell: tell())
 
     def start(self) -> None:
@@ -75,7 +75,7 @@ class Pool:
 
     def run(self, jobs: Sequence[HeldJob]) -> None:
         """Have jobs run; their outcomes go to ``finished``."""
-        self._waiting.put(jobs)
+        self._dispatcher.put(jobs)
 
     def begin(self, job: HeldJob) -> None:
         """Note that the code of a job starts, if that is not noted yet; from any thread."""
@@ -92,13 +92,13 @@ class Pool:
                 self._asked_to_end.add(job.key)
                 end_code(thread)
 
-    def waiting(self) -> int:
+    def undispatched(self) -> int:
         """Return how many jobs no thread has taken yet."""
-        return len(self._waiting)
+        return len(self._dispatcher)
 
     def recall(self) -> list[HeldJob]:
         """Take back the jobs that no thread has taken yet."""
-        return self._waiting.recall()
+        return self._dispatcher.recall()
 
     def announce(self, outcomes: Sequence[Outcome]) -> None:
         """Have stored outcomes announced: by the log line and the signal."""
@@ -111,7 +111,7 @@ class Pool:
     def stop(self, seconds: float) -> None:
         """Let the threads finish what they were given, and end; wait for them for ``seconds`` at the most."""
         deadline = time.monotonic() + seconds
-        self._waiting.close()
+        self._dispatcher.close()
         for thread in filter(threading.Thread.is_alive, self._threads):  # not those that have never been started
             thread.join(max(deadline - time.monotonic(), 0))
         self._announcements.put(None)

@@ -190,7 +190,7 @@ class Turns:
 
     def wait_for_more(self) -> None:
         """Wait for a moment, where one turn for several outcomes is better than one for each."""
-        self.work.prefetch.let_threads_catch_up(self.work.pool.waiting)
+        self.work.prefetch.let_threads_catch_up(self.work.pool.undispatched)
         self.pacing.leave_lock_to_others()
 
     def drained(self, seconds: float) -> bool:

@@ -1,4 +1,4 @@
-"""The jobs that wait for a thread: none is left lying while a thread is free, and brief ones are left to one thread."""
+"""Claimed jobs go to threads: none is left lying while a thread is free, and brief ones are left to one thread."""
 
 import threading
 import time
@@ -10,8 +10,8 @@ from random import randrange
 import pytest
 
 from django_vtqueue.core.job import HeldJob
-from django_vtqueue.worker import waiting_jobs as module
-from django_vtqueue.worker.waiting_jobs import MANY, WaitingJobs
+from django_vtqueue.worker import dispatcher as module
+from django_vtqueue.worker.dispatcher import MANY, Dispatcher
 
 from ..project.tasks import add
 from ..runtime.test_timeouts import PATIENCE, held_job
@@ -22,11 +22,11 @@ Do = Callable[[HeldJob], None]
 
 
 @contextmanager
-def threads(waiting: WaitingJobs, count: int, do: Do) -> Iterator[list[threading.Thread]]:
-    """Have so many threads take jobs and do something with each, until the waiting is closed."""
+def threads(dispatcher: Dispatcher, count: int, do: Do) -> Iterator[list[threading.Thread]]:
+    """Have so many threads take jobs and do something with each, until the dispatcher is closed."""
 
     def work() -> None:
-        while job := waiting.take():
+        while job := dispatcher.take():
             do(job)
 
     started = [threading.Thread(target=work) for _ in range(count)]
@@ -35,7 +35,7 @@ def threads(waiting: WaitingJobs, count: int, do: Do) -> Iterator[list[threading
     try:
         yield started
     finally:
-        waiting.close()
+        dispatcher.close()
         for thread in started:
             thread.join(PATIENCE)
     assert not [thread for thread in started if thread.is_alive()]
@@ -51,12 +51,12 @@ def note_thread(took: "SimpleQueue[int]") -> None:
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_each_job_is_taken_once(count: int, size: int) -> None:
     """However they come in, whether threads wait or are busy; what is there when it is closed is taken, too."""
-    waiting = WaitingJobs(count)
+    dispatcher = Dispatcher(count)
     done: SimpleQueue[HeldJob] = SimpleQueue()
-    with threads(waiting, count, done.put):
+    with threads(dispatcher, count, done.put):
         for begin in range(0, len(JOBS), size):
-            waiting.put(JOBS[begin : begin + size])
-    assert len(waiting) == 0
+            dispatcher.put(JOBS[begin : begin + size])
+    assert len(dispatcher) == 0
     assert sorted(done.get_nowait().id for _ in JOBS) == sorted(job.id for job in JOBS)
     assert done.empty()
 
@@ -64,14 +64,14 @@ def test_each_job_is_taken_once(count: int, size: int) -> None:
 @pytest.mark.parametrize("count", [1, 4])
 def test_jobs_are_taken_in_their_order(count: int) -> None:
     """As they were claimed: by priority, then by time."""
-    waiting, taken, lock = WaitingJobs(count), [], threading.Lock()
-    waiting.put(JOBS)
-    waiting.close()
+    dispatcher, taken, lock = Dispatcher(count), [], threading.Lock()
+    dispatcher.put(JOBS)
+    dispatcher.close()
 
     def work() -> None:
         while True:
             with lock:
-                if not (job := waiting.take()):
+                if not (job := dispatcher.take()):
                     return
                 taken.append(job)
 
@@ -86,7 +86,7 @@ def test_jobs_are_taken_in_their_order(count: int) -> None:
 @pytest.mark.parametrize("several", [1, 4 * MANY])
 def test_all_threads_go_at_jobs_that_take_long(several: int) -> None:
     """At few of them at once; at many, where one thread was to go at them alone, when it is seen to be slow."""
-    waiting, at_it = WaitingJobs(4), threading.Barrier(4)
+    dispatcher, at_it = Dispatcher(4), threading.Barrier(4)
     done: SimpleQueue[HeldJob] = SimpleQueue()
 
     def do(job: HeldJob) -> None:
@@ -94,25 +94,25 @@ def test_all_threads_go_at_jobs_that_take_long(several: int) -> None:
             at_it.wait(PATIENCE)  # none passes before four have come
         done.put(job)
 
-    with threads(waiting, 4, do):
+    with threads(dispatcher, 4, do):
         if several == 1:
             for job in JOBS[:4]:
-                waiting.put([job])
+                dispatcher.put([job])
         else:
-            waiting.put(JOBS[:several])
+            dispatcher.put(JOBS[:several])
         wait_until(lambda: done.qsize() == max(several, 4))
 
 
 def test_brief_jobs_are_left_to_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """While one goes at them, and is fast, the others sleep."""
     monkeypatch.setattr(module, "JUDGED_AFTER", PATIENCE)  # it is fast enough whatever the machine does
-    waiting = WaitingJobs(4)
+    dispatcher = Dispatcher(4)
     took: SimpleQueue[int] = SimpleQueue()
 
-    with threads(waiting, 4, lambda job: note_thread(took)):
-        wait_until(lambda: waiting._active == 0)
+    with threads(dispatcher, 4, lambda job: note_thread(took)):
+        wait_until(lambda: dispatcher._active == 0)
         for _ in range(5):
-            waiting.put(JOBS)
+            dispatcher.put(JOBS)
             wait_until(lambda: took.qsize() == len(JOBS))
             assert len({took.get_nowait() for _ in JOBS}) == 1
 
@@ -120,7 +120,7 @@ def test_brief_jobs_are_left_to_one_thread(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_long_job_among_brief_ones_keeps_none_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread that goes at them alone may come to one that takes long: then the others go at the rest."""
     monkeypatch.setattr(module, "AGAIN", PATIENCE)
-    waiting, over = WaitingJobs(2), threading.Event()
+    dispatcher, over = Dispatcher(2), threading.Event()
     done: SimpleQueue[HeldJob] = SimpleQueue()
 
     def do(job: HeldJob) -> None:
@@ -128,24 +128,24 @@ def test_a_long_job_among_brief_ones_keeps_none_waiting(monkeypatch: pytest.Monk
             assert over.wait(PATIENCE)
         done.put(job)
 
-    with threads(waiting, 2, do):
-        waiting.put(JOBS)
+    with threads(dispatcher, 2, do):
+        dispatcher.put(JOBS)
         wait_until(lambda: done.qsize() == len(JOBS) - 1)
         over.set()
 
 
 def test_what_is_recalled_is_taken_by_nobody(restless: None) -> None:
     """Each job is either taken or given back, also when it is recalled in the moment in which a thread takes it."""
-    waiting = WaitingJobs(4)
+    dispatcher = Dispatcher(4)
     taken: SimpleQueue[HeldJob] = SimpleQueue()
     recalled: list[HeldJob] = []
-    with threads(waiting, 4, taken.put):
+    with threads(dispatcher, 4, taken.put):
         for _ in range(10):
             for begin in range(0, len(JOBS), 20):
-                waiting.put(JOBS[begin : begin + 20])
+                dispatcher.put(JOBS[begin : begin + 20])
                 for _ in range(randrange(2000)):
                     pass  # the threads awake, and begin
-                recalled += waiting.recall()
+                recalled += dispatcher.recall()
     everything = [*recalled, *(taken.get_nowait() for _ in range(taken.qsize()))]
     assert sorted(job.id for job in everything) == sorted(job.id for job in JOBS * 10)
 
@@ -154,19 +154,19 @@ def test_what_is_recalled_is_taken_by_nobody(restless: None) -> None:
 def test_who_looks_on_is_not_hurried(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """More jobs may come meanwhile: the one that goes at brief ones alone is judged by what it does in its time."""
     monkeypatch.setattr(module, "JUDGED_AFTER", PATIENCE)
-    waiting, over = WaitingJobs(count), threading.Event()
+    dispatcher, over = Dispatcher(count), threading.Event()
     took: SimpleQueue[int] = SimpleQueue()
 
     def do(job: HeldJob) -> None:
         assert over.wait(PATIENCE)
         note_thread(took)
 
-    with threads(waiting, count, do):
-        wait_until(lambda: waiting._active == 0)
-        waiting.put(JOBS[:100])
-        wait_until(lambda: len(waiting) == 99)
+    with threads(dispatcher, count, do):
+        wait_until(lambda: dispatcher._active == 0)
+        dispatcher.put(JOBS[:100])
+        wait_until(lambda: len(dispatcher) == 99)
         for job in JOBS[100:]:
-            waiting.put([job])
+            dispatcher.put([job])
         over.set()
         wait_until(lambda: took.qsize() == len(JOBS))
     assert len({took.get_nowait() for _ in JOBS}) == 1
@@ -175,7 +175,7 @@ def test_who_looks_on_is_not_hurried(count: int, monkeypatch: pytest.MonkeyPatch
 def test_threads_that_are_at_it_leave_brief_jobs_to_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also those that were busy when the many came."""
     monkeypatch.setattr(module, "JUDGED_AFTER", PATIENCE)
-    waiting, over = WaitingJobs(4), threading.Event()
+    dispatcher, over = Dispatcher(4), threading.Event()
     took: SimpleQueue[int] = SimpleQueue()
 
     def do(job: HeldJob) -> None:
@@ -184,10 +184,10 @@ def test_threads_that_are_at_it_leave_brief_jobs_to_one_of_them(monkeypatch: pyt
         else:
             note_thread(took)
 
-    with threads(waiting, 4, do):
-        waiting.put(JOBS[:4])
-        wait_until(lambda: len(waiting) == 0)
-        waiting.put(JOBS[4:])
+    with threads(dispatcher, 4, do):
+        dispatcher.put(JOBS[:4])
+        wait_until(lambda: len(dispatcher) == 0)
+        dispatcher.put(JOBS[4:])
         over.set()
         wait_until(lambda: took.qsize() == len(JOBS) - 4)
     assert len({took.get_nowait() for _ in JOBS[4:]}) == 1

@@ -1,8 +1,8 @@
-"""The jobs that wait for a thread, and which threads take them.
+"""Gives claimed jobs to the threads of a worker: to all of them, or to one as long as the jobs are brief.
 
 Threads that compute take the interpreter from each other, and from the control loop: one thread finishes brief jobs
-sooner than four threads (by a tenth, measured). So while many brief jobs wait, one thread takes them all and a second
-thread watches; it calls the others as soon as a job is not brief.
+sooner than four threads (by a tenth, measured). So while there are many brief jobs, one thread takes them all, and a
+second one watches; it calls the rest as soon as a job is not brief.
 """
 
 import time
@@ -19,8 +19,8 @@ BRIEF = 50  # jobs that it must have begun meanwhile
 AGAIN = 1.0  # seconds for which all threads run jobs after that
 
 
-class WaitingJobs:
-    """Jobs for a number of threads, which call ``take`` again and again."""
+class Dispatcher:
+    """Claimed jobs that no thread has begun; a number of threads call ``take`` again and again."""
 
     def __init__(self, threads: int) -> None:
         self._jobs: deque[HeldJob] = deque()
