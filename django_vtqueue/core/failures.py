@@ -123,7 +123,7 @@ def from_task(exception: BaseException) -> TracebackType | None:
 
 
 def recorded(kind: type[BaseException], message: str) -> Failure:
-    """Return a failure of which there is no exception to show, such as a lease that expired."""
+    """Return a failure of which there is no exception to show, such as the end of a lease."""
     return describe(kind(message))
 
 

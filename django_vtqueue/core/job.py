@@ -165,7 +165,7 @@ class Due(NamedTuple):
         return self.concurrency_key is not None or self.rate_key is not None
 
     def overdue(self, now: int) -> bool:
-        """Return whether it has expired: it was to start by ``now``."""
+        """Return whether it was to start by ``now``."""
         return self.start_by is not None and self.start_by <= now
 
 

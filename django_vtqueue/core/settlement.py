@@ -170,7 +170,7 @@ def end_cancelled(settlement: Settlement, by: str, now: int) -> None:
     _make_burial(settlement, history.CANCELLED, recorded(Cancelled, cancellation(by)), now)
 
 
-def expired(job: HeldJob, start_by: int | None, now: int) -> Settlement:
+def overdue(job: HeldJob, start_by: int | None, now: int) -> Settlement:
     """Return the settlement of a job that waits, and was to start by an instant that has come: it is never run."""
     settlement = Settlement(job, states.READY, job.attempts)
     _make_burial(settlement, history.EXPIRED, _not_started(start_by), now)

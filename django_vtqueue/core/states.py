@@ -1,12 +1,12 @@
 """The states of a job, as stored and as shown to people.
 
 READY ──claim──► RUNNING ──ack──► SUCCESSFUL
-  ▲                │ nack, release, lease expired
+  ▲                │ nack, release, lease ended
   └────────────────┘ … or, with no attempt left, the row moves to the dead letters (FAILED).
 """
 
 READY = "READY"  # may be claimed from its due_at on: waiting, scheduled or to be retried
-RUNNING = "RUNNING"  # held by worker_id until lease_until; after that it is expired and claimable again
+RUNNING = "RUNNING"  # held by worker_id until lease_until; then it is claimable again, and shown as "expired"
 SUCCESSFUL = "SUCCESSFUL"  # acknowledged; it stays until kept_until
 FAILED = "FAILED"  # never a stored state of a job: what a dead letter is to Django's Tasks framework
 

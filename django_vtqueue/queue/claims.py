@@ -88,7 +88,7 @@ class Taken:
 
     @property
     def buried(self) -> list[Settlement]:
-        """The endings that made dead letters: of jobs without an attempt left, cancelled, or expired."""
+        """The endings that made dead letters: of jobs without an attempt left, cancelled, or overdue."""
         return [ending for ending in self.endings if ending.state == states.FAILED]
 
 
@@ -263,7 +263,7 @@ class Claims:
 def start_attempt(engine: Engine, job: HeldJob, now: int) -> bool:
     """Count the attempt of a job that has waited for its turn since its claim; return whether it may begin.
 
-    It may not if it was cancelled or has expired, or its queue was paused. To be called inside
+    It may not if it was cancelled or is overdue, or its queue was paused. To be called inside
     ``engine.transaction()``.
     """
     if job.queue_name in paused_queues(engine, now) or engine.cancel_requests([job]):

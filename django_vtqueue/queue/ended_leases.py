@@ -9,7 +9,7 @@ from ..core import history
 from ..core.failures import recorded
 from ..core.job import Due, Handle, HeldJob, HiddenRow
 from ..core.names import is_reserved
-from ..core.settlement import Settlement, abandoned, expired, failed, released
+from ..core.settlement import Settlement, abandoned, failed, overdue, released
 from ..engines import Engine
 from ..exceptions import DamagedJob, LeaseExpired, WorkerDied
 from .settling import settle_as_holder
@@ -61,7 +61,7 @@ def bury_overdue(engine: Engine, rows: Sequence[Due], worker_id: str, now: int) 
     if not rows:
         return []
     jobs, start_by = engine.read([row.handle for row in rows]), {row.handle: row.start_by for row in rows}
-    endings = {handle: expired(job, start_by[handle], now) for handle, job in jobs.items()}
+    endings = {handle: overdue(job, start_by[handle], now) for handle, job in jobs.items()}
     return settle_for_others(engine, endings, worker_id, now)
 
 

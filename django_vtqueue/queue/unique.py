@@ -10,7 +10,7 @@ from uuid import UUID
 from ..core.failures import one_line
 from ..core.ids import dashed
 from ..core.job import NewJobs
-from ..core.settlement import expired
+from ..core.settlement import overdue
 from ..core.unique import ERROR
 from ..engines import Engine
 from ..exceptions import DuplicateJob
@@ -38,7 +38,7 @@ def insert_with_keys(engine: Engine, new: NewJobs, on_duplicate: str) -> Duplica
 
 
 def _insert(engine: Engine, new: NewJobs, on_duplicate: str) -> Duplicates:
-    """Store new jobs, those with the keys of jobs that have expired too; raise DuplicateJob for a key that is taken."""
+    """Store new jobs, those with the keys of overdue jobs too; raise DuplicateJob for a key that is taken."""
     if not (found := engine.insert_with_keys(new)):
         return {}
     if freed := bury_overdue_holders(engine, {job_id for job_id, _ in found.values()}):
@@ -53,7 +53,7 @@ def _insert(engine: Engine, new: NewJobs, on_duplicate: str) -> Duplicates:
 
 
 def bury_overdue_holders(engine: Engine, job_ids: set[str]) -> set[str]:
-    """Make dead letters of those of these jobs that wait, but have expired; return their ids.
+    """Make dead letters of those of these jobs that are overdue; return their ids.
 
     They will never run, so they shall not keep their keys from a new job.
     """
@@ -62,7 +62,7 @@ def bury_overdue_holders(engine: Engine, job_ids: set[str]) -> set[str]:
         return set()
     with engine.transaction():
         start_by = {row.handle: row.start_by for row in engine.overdue_among(ids, now)}
-        settlements = [expired(job, start_by[handle], now) for handle, job in engine.read([*start_by]).items()]
+        settlements = [overdue(job, start_by[handle], now) for handle, job in engine.read([*start_by]).items()]
         lost = settle(engine, settlements)
     return {settlement.job.id for settlement in settlements if settlement.job.key not in lost}
 

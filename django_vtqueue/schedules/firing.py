@@ -112,7 +112,7 @@ def publish(backend: VTQueueBackend, task: Task, row: Schedule, ticks: Sequence[
 def unfinished(database: str, runs: Sequence[Run], now: int) -> QuerySet[Job]:
     """Return the jobs of these runs that have not ended: without overlap a schedule waits for their end.
 
-    Not those that wait and have expired, which are never run: who publishes buries one that has the key.
+    Not those that are overdue, which are never run: who publishes buries one that has the key.
     """
     jobs = Job.objects.using(database).filter(UNFINISHED, pk__in=[UUID(run["id"]) for run in runs])
     return jobs.exclude(state=states.READY, start_by__lte=now)

@@ -144,7 +144,7 @@ def test_a_stale_holder_ends_nothing(bench: Bench) -> None:
 
 
 def test_a_claim_buries_what_was_asked_to_stop(bench: Bench) -> None:
-    """An expired job that was asked to stop is not claimed: it is a dead letter, and what is due behind it is taken."""
+    """A job that was asked to stop, and whose lease has ended, is a dead letter; what is due behind it is claimed."""
     [job_id] = bench.publish("x", lease=10)
     bench.one(now=1)
     cancel(bench, job_id)

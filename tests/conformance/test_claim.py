@@ -241,7 +241,7 @@ def test_count_is_of_the_unfinished(bench: Bench) -> None:
     assert bench.engine.count("nothing") == 0
 
 
-# -- expired leases ---------------------------------------------------------------------------------------------------
+# -- ended leases -----------------------------------------------------------------------------------------------------
 
 
 def gap(length: float, ago: float) -> GracePeriod:

@@ -151,7 +151,7 @@ def test_a_late_holder_changes_nothing_and_is_told(bench: Bench, verb: Verb) -> 
 
 @verbs
 def test_a_late_holder_of_the_same_worker_is_late_too(bench: Bench, verb: Verb) -> None:
-    """A worker that claimed its own expired job again has two claims of it: only the second counts."""
+    """A worker that claimed its own job again after its lease has two claims of it: only the second counts."""
     bench.publish("x")
     late, holder = bench.one(now=0), bench.one(now=60)
     assert late.worker_id == holder.worker_id
@@ -161,7 +161,7 @@ def test_a_late_holder_of_the_same_worker_is_late_too(bench: Bench, verb: Verb) 
 
 @verbs
 def test_a_holder_whose_last_attempt_expired_is_late(bench: Bench, verb: Verb) -> None:
-    """The dead letter of an expired last attempt is final for its holder."""
+    """The dead letter of a last attempt whose lease has ended is final for its holder."""
     [job_id] = bench.publish("x", max_attempts=1)
     late = bench.one(now=0)
     assert bench.claim(now=60) == []

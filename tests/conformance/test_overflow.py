@@ -214,7 +214,7 @@ def test_what_was_asked_to_stop_does_not_reappear(bench: Bench) -> None:
 
 
 def test_jobs_of_other_queues_have_no_copies(bench: Bench) -> None:
-    """Their expired leases are ended as ever, also by a claim that takes both; and where the policy is off again."""
+    """Their leases end as ever, also by a claim that takes both; and where the policy is off again."""
     bench.publish("x", queue="other")
     [job] = claim(bench, 0, "w1")
     assert job.copies is None

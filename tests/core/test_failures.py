@@ -161,7 +161,7 @@ def test_fingerprint_of_a_failure_in_a_library() -> None:
 
 
 def test_recorded() -> None:
-    """A failure without an exception to show, such as a lease that expired, has the same form."""
+    """A failure without an exception to show, such as the end of a lease, has the same form."""
     told = failures.recorded(LeaseExpired, "held by w1")
     assert (told.exception_class, told.message) == ("django_vtqueue.exceptions.LeaseExpired", "held by w1")
     assert told.fingerprint == failures.recorded(LeaseExpired, "held by w2").fingerprint

@@ -16,14 +16,14 @@ from django_vtqueue.core.unique import DONE, ERROR, REPLACE, START, STARTED
 DIAGRAM = {
     (None, states.READY): "publish",
     (states.READY, states.RUNNING): "claim",
-    (states.RUNNING, states.RUNNING): "extend, or a claim of an expired job",
-    (states.RUNNING, states.READY): "nack, release, or the end of an expired lease",
+    (states.RUNNING, states.RUNNING): "extend, or a claim of a job whose lease has ended",
+    (states.RUNNING, states.READY): "nack, release, or the end of a lease",
     (states.RUNNING, states.SUCCESSFUL): "ack",
     (states.RUNNING, states.FAILED): "no attempts left, or asked to stop",
     (states.FAILED, states.READY): "requeue",
     (states.READY, states.FAILED): "cancel, or not started in time",
     (states.READY, None): "purge, delete",
-    (states.RUNNING, None): "purge or delete of an expired job; ack of a result that is not kept",
+    (states.RUNNING, None): "purge or delete of a job whose lease has ended; ack of a result that is not kept",
     (states.SUCCESSFUL, None): "prune, delete",
     (states.FAILED, None): "prune, discard",
 }
@@ -211,7 +211,7 @@ class Model:
         ahead: int = 0,
         free: float = inf,
     ) -> tuple[list[str], list[str], bool]:
-        """Return the ids of what is leased, in order, of those whose leases had expired, and whether any is buried.
+        """Return the ids of what is leased, in order, of those whose leases had ended, and whether any is buried.
 
         The leases are ended first. If one of those that would be leased is overdue, all such are buried.
 
@@ -254,7 +254,7 @@ class Model:
                 now += APART + 10_000
 
     def end_lease(self, job: ModelJob, now: int) -> None:
-        """End an expired lease: an attempt was used, if one had begun."""
+        """Settle a lease that has ended: an attempt was used, if one had begun."""
         if job.state == states.READY:
             job.lease_until = None
         elif not job.begun:

@@ -127,7 +127,7 @@ def test_the_database_refuses_what_no_job_can_be(database: Database, change: str
 
 @pytest.mark.sqlite("its texts may be no UTF-8")
 def test_a_row_that_cannot_be_read_becomes_a_dead_letter(database: Database) -> None:
-    """If the name of its holder is not UTF-8, it cannot be settled; when its lease has expired, it is buried."""
+    """If the name of its holder is not UTF-8, it cannot be settled; when its lease has ended, it is buried."""
     queue = Queue("q", ALIAS)
     job_id, after = queue.publish_many(["x", "after"])
     damage(database, [(job_id.hex, ("worker_id", "CAST(x'ff' AS TEXT)"))], EXPIRED)

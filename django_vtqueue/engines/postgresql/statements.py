@@ -1,6 +1,6 @@
 """The statements of the queue on PostgreSQL, each whole, with the reason for its shape.
 
-Those that find due rows and expired leases are in ``due.py``, those that settle in ``settling.py``. Ids are texts of 32
+Those that find due rows and ended leases are in ``due.py``, those that settle in ``settling.py``. Ids are texts of 32
 hexadecimal digits here, and uuids in the database; the id is also the handle of a row. A row waits if ``finished_at``
 and ``lease_until`` are NULL, the condition of the claim's indexes, and is held or hidden if ``lease_until`` is not.
 

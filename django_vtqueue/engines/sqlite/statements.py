@@ -109,7 +109,7 @@ WHERE rowid IN (SELECT value FROM json_each(:rowids))"""
 #
 # These have no guard. They change a row of any holder: REQUEST_CANCEL, SEND_EVENT in steps.py, and REPAIR_STAMPS in
 # clock_repair.py. LEASE, UNHIDE and SHARE are given rows that the same transaction has found to be free, hidden or
-# expired, or has leased.
+# with an ended lease, or has leased.
 #
 # The pluses keep the planner off vtqueue_job_worker, which it prefers to the key after ANALYZE: it would read all rows
 # of a worker for each of them, or, if hardly anything was held at the time of ANALYZE, all that are held now.
