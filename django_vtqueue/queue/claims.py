@@ -226,16 +226,13 @@ class Claims:
             self.limits.shares.note_served([row.queue_name for row in rows if row.queue_name])
 
     def _bury_overdue(self, found: Found, worker_id: str, now: int) -> tuple[Sequence[Due], list[Settlement], bool]:
-        """Bury some of the first due rows that are overdue; return others, and the burials.
-
-        Also return whether more may be overdue.
-        """
+        """Bury overdue rows of the first due ones; return the others, the burials, and whether more may be overdue."""
         limit = found.places + OVERDUE_BATCH
         self._find_due(found, limit, now)
         overdue = [row for row in found.due if row.overdue(now)]
         buried = bury_overdue(self.engine, overdue[:OVERDUE_BATCH], worker_id, now)
-        more = len(found.due) == limit or len(buried) < len(overdue)
-        more = more or bool(found.quotas)  # there they have used the quota of others
+        # Of a limited queue no row was found beyond the quota, which overdue rows have used up, too.
+        more = len(found.due) == limit or len(buried) < len(overdue) or bool(found.quotas)
         others = [row for row in found.due if not row.overdue(now)]
         return found.with_copies_due(others)[: found.places], buried, more
 

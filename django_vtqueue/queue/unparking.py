@@ -38,7 +38,7 @@ def unpark_after(engine: Engine, settlements: Sequence[Settlement]) -> None:
 
 
 def _names(keys: Iterable[str]) -> list[str]:
-    """Return the rate keys among the keys of rates, of which others are those of queues."""
+    """Return the rate keys of those states that are of rate keys; the others are of queues."""
     return [key.removeprefix(RATE_KEY) for key in keys if key.startswith(RATE_KEY)]
 
 

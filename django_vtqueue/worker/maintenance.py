@@ -39,7 +39,7 @@ class Maintenance:
     def __init__(self, work: Work, clock_repair: ClockRepair) -> None:
         self.engine, self.work, self.clock_repair = work.engine, work, clock_repair
         self.unparking = Unparking(work.limits)
-        self.held_by_workers = [Scope(None, raw=False), *scopes_of(work.backend, None)[1:]]  # all tasks, raw jobs
+        self.scopes = [Scope(None, raw=False), *scopes_of(work.backend, None)[1:]]  # all tasks, raw jobs
         self.next_at = 0.0  # monotonic
         self._more_at = inf  # when so many jobs were started, there is more to prune
         self._tidy_at = 0.0  # monotonic
@@ -111,7 +111,7 @@ class Maintenance:
 
     def _ended(self, limit: int, now: int, grace_period: GracePeriod) -> list[HiddenRow]:
         """Return up to ``limit`` hidden rows of each kind that may become visible, except those that reappear."""
-        found = [self.engine.ended(scope, limit, now, grace_period, overflow=True) for scope in self.held_by_workers]
+        found = [self.engine.ended(scope, limit, now, grace_period, overflow=True) for scope in self.scopes]
         return [row for rows in found for row in rows]
 
     def _bury_overdue(self, limit: int) -> int:

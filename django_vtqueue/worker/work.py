@@ -236,7 +236,7 @@ class Work:
     def note_settled(self, outcomes: Sequence[Outcome]) -> None:
         """Count, forget and announce settled jobs, and wake who runs what is due now or waits for a result."""
         self.recorder.count(outcomes)
-        ended, others_due = [], False
+        ended, may_be_claimed = [], False
         for outcome in outcomes:
             job, settlement = outcome.job, outcome.settlement
             given_back = settlement.uses_no_attempt
@@ -249,8 +249,8 @@ class Work:
                 self.pool.announce_burial(settlement)
             elif not given_back or settlement.waiting:
                 ended.append(outcome)
-            others_due |= given_back or settlement.unparked or job.parent_id is not None
-        if others_due:  # itself, for another worker, the next job of its key, or its parent
+            may_be_claimed |= given_back or settlement.unparked or job.parent_id is not None
+        if may_be_claimed:  # by another worker: the job itself, the next one of its key, or its parent
             ring(self.backend.database, self.backend.settings.doorbells)
         self.pool.announce(ended)
         if ended:
