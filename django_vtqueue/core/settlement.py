@@ -92,9 +92,7 @@ def kept_until(job: HeldJob, ended_at: int, ttl: int | None) -> int | None:
 
     A child is kept for its parent, whatever ``ttl`` says.
     """
-    if ttl is None:
-        return None
-    return ended_at + (max(ttl, KEPT_FOR_PARENT) if job.parent_id else ttl)
+    return None if ttl is None else ended_at + (max(ttl, KEPT_FOR_PARENT) if job.parent_id else ttl)
 
 
 def released(job: HeldJob) -> Settlement:

@@ -74,10 +74,9 @@ def _write(engine: Engine, settlements: Sequence[Settlement]) -> set[ClaimKey]:
     """Write settlements into the rows, those of dead letters with the end of their keeping; return the lost jobs."""
     if dying := [s for s in settlements if s.state == states.FAILED]:
         names = {s.job.queue_name for s in dying}
-        kept = {name: options_for(name, engine.alias).letter_ttl(name) for name in names}
-        for settlement in dying:
-            job, died_at = settlement.job, settlement.finished_at or 0
-            settlement.kept_until = kept_until(job, died_at, kept[job.queue_name])
+        ttls = {name: options_for(name, engine.alias).letter_ttl(name) for name in names}
+        for s in dying:
+            s.kept_until = kept_until(s.job, s.finished_at or 0, ttls[s.job.queue_name])
     return engine.settle(settlements)
 
 
