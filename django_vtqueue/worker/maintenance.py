@@ -5,7 +5,7 @@ It looks at all queues, also at those at which no claim looks: they are paused, 
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
 
 from ..core.grace import GracePeriod
@@ -32,6 +32,8 @@ PRUNED_BATCH = 200  # rows
 PRUNING_SHARE = 0.1
 PRUNE_AGAIN = 0.1  # seconds, if a part of a batch was pruned: where jobs end all the time, more is soon to be pruned
 
+Part = Callable[[], int | None]  # does a part of the maintenance; returns how many rows, if it is about some
+
 
 class Maintenance:
     """Looks after the database of a worker: its log, what was kept for long enough, what waits without a reason."""
@@ -43,26 +45,44 @@ class Maintenance:
         self.next_at = 0.0  # monotonic
         self._more_at = inf  # when so many jobs were started, there is more to prune
         self._tidy_at = 0.0  # monotonic
-        self._told_of_log = self._told_of_failure = False
+        self._told_of_log = False
+        self._told: set[str] = set()  # of which parts it was said that they fail
 
     def do_what_is_due(self, *, contended: bool, claiming: bool = True) -> None:
-        """Do what is due, after a turn, which stands even if this fails.
+        """Do what is due, after a turn, which stands even if this fails. A part that fails stops no other part.
 
         ``contended``: others often have the lock. ``claiming``: this worker may end leases, as its claims do.
         """
-        now = time.monotonic()
-        try:
-            if now >= self._tidy_at:
-                self._tidy(now, contended)
-            if now >= self.next_at or self.work.jobs_started >= self._more_at:
-                self._prune(now, claiming)
-        except Exception as error:
-            trouble = self.engine.trouble(error)
-            if trouble is Trouble.BUSY:
-                self.next_at = now + BUSY_AGAIN
-            elif trouble in (None, Trouble.RIGHTS) and not self._told_of_failure:
-                self._told_of_failure = True
-                logger.warning("pruning the database, or keeping its log short, failed: %r. Jobs go on", error)
+        now, most = time.monotonic(), 0
+        for name, part in self._due(now, contended, claiming):
+            try:
+                most = max(most, part() or 0)
+            except Exception as error:
+                trouble = self.engine.trouble(error)
+                if trouble not in (None, Trouble.RIGHTS):  # no part can be done now
+                    if trouble is Trouble.BUSY:
+                        self.next_at = now + BUSY_AGAIN
+                    return
+                if name not in self._told:
+                    self._told.add(name)
+                    logger.warning("maintenance of the database: %s failed: %r. Jobs go on", name, error)
+        if most >= PRUNED_BATCH:
+            self.next_at = now + (time.monotonic() - now) / PRUNING_SHARE
+            self._more_at = self.work.jobs_started + PRUNED_BATCH
+        elif most:
+            self.next_at = now + PRUNE_AGAIN
+
+    def _due(self, now: float, contended: bool, claiming: bool) -> Iterator[tuple[str, Part]]:
+        """Yield the parts that are due, by name. Leases end first: what is hidden has its key, and is not overdue."""
+        if now >= self._tidy_at:
+            yield "keeping its log short", lambda: self._tidy(now, contended)
+        if now >= self.next_at or self.work.jobs_started >= self._more_at:
+            self.next_at, self._more_at = now + PERIOD, inf  # also if a part fails
+            if claiming:
+                yield "ending leases", self._end_leases
+            yield "unparking", self._unpark
+            yield "burying what is overdue", self._bury_overdue
+            yield "pruning", lambda: self.engine.prune(self.engine.now(), PRUNED_BATCH)
 
     def _tidy(self, now: float, contended: bool) -> None:
         """Keep the database's log short; say once if another connection lets it grow."""
@@ -78,22 +98,6 @@ class Maintenance:
                 "backup, a streamed response), and the file cannot be used anew until that ends",
                 HUGE_LOG // 1_000_000,
             )
-
-    def _prune(self, now: float, claiming: bool) -> None:
-        """End leases, unpark jobs, bury what is overdue, delete some of what was kept for long enough.
-
-        In this order: what is hidden occupies its key, and is not overdue. A right may be missing for the last.
-        """
-        self.next_at, self._more_at = now + PERIOD, inf  # also if it fails
-        if claiming:
-            self._end_leases()
-        more = self._unpark()
-        pruned = max(self._bury_overdue(PRUNED_BATCH), self.engine.prune(self.engine.now(), PRUNED_BATCH))
-        if more or pruned >= PRUNED_BATCH:
-            self.next_at = now + (time.monotonic() - now) / PRUNING_SHARE
-            self._more_at = self.work.jobs_started + PRUNED_BATCH
-        elif pruned:
-            self.next_at = now + PRUNE_AGAIN
 
     def _end_leases(self) -> None:
         """Have some hidden jobs of any queue be visible again, or buried, as a claim does with those of its queues."""
@@ -114,13 +118,13 @@ class Maintenance:
         found = [self.engine.ended(scope, limit, now, grace_period, overflow=True) for scope in self.scopes]
         return [row for rows in found for row in rows]
 
-    def _bury_overdue(self, limit: int) -> int:
+    def _bury_overdue(self) -> int:
         """Make dead letters of some overdue jobs that no claim has come across, of any queue; return how many."""
         engine, now = self.engine, self.engine.now()
         if not engine.overdue(1, now):
             return 0
         with engine.transaction():
-            endings = bury_overdue(engine, engine.overdue(limit, now), self.work.leases.worker_id, now)
+            endings = bury_overdue(engine, engine.overdue(PRUNED_BATCH, now), self.work.leases.worker_id, now)
         self._tell(endings)
         return len(endings)
 
@@ -130,8 +134,8 @@ class Maintenance:
         self.work.next_due.forget()
         ring(self.work.backend.database, self.work.backend.settings.doorbells)
 
-    def _unpark(self) -> bool:
-        """Put back some jobs that a limit holds up without a reason; return whether there may be more."""
+    def _unpark(self) -> int:
+        """Put back some jobs that a limit holds up without a reason; return a whole batch if there may be more."""
         work = self.work
         self.unparking.cut_rates(self.engine, self.clock_repair)
         back, more = self.unparking.sweep(self.engine)
@@ -140,4 +144,4 @@ class Maintenance:
         if back:
             work.next_due.expect(0)
             ring(work.backend.database, work.backend.settings.doorbells)
-        return more
+        return PRUNED_BATCH if more else 0

@@ -80,6 +80,28 @@ def test_what_cannot_be_pruned_is_told_once(database: Database, caplog: pytest.L
     assert database.rows("SELECT 1 FROM vtqueue_job")
 
 
+def test_a_part_that_fails_stops_no_other_part(database: Database, caplog: pytest.LogCaptureFixture) -> None:
+    """A trigger refuses the end of a lease, say: that is told once, and overdue jobs and old rows go as ever."""
+    held = database.enqueue(tasks.add, 1, 2)
+    database.write("UPDATE vtqueue_job SET state = 'RUNNING', worker_id = 'gone', lease_until = 1")
+    database.refuse("held", "UPDATE ON vtqueue_job", f"OLD.id = '{held}'", "held for ever")
+    maintenance = maintenance_of(database)
+
+    def told() -> int:
+        maintenance.next_at = 0.0
+        maintenance.do_what_is_due(contended=False)
+        return caplog.text.count("held for ever")
+
+    with maintenance.engine.without_lock_waits():
+        wait_until(told)
+        overdue, old = database.enqueue(tasks.add, 1, 2), database.enqueue(tasks.add, 1, 2)
+        database.write("UPDATE vtqueue_job SET start_by = 1 WHERE id = ?", overdue)
+        database.write(f"{EXPIRED} WHERE id = ?", old)
+        assert told() == 1
+    assert [row["id"] for row in database.rows("SELECT id FROM vtqueue_job")] == [held]
+    assert database.letter(overdue)
+
+
 @pytest.mark.sqlite("the log (WAL)")
 def test_the_log_is_copied_back_early_while_others_wait(database: Database) -> None:
     """Before the commit of another connection has to do it; where none waits, it is left alone for longer."""
