@@ -11,6 +11,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..core import clock, copies, history, states, steps
+from ..core.failures import storable
 from ..core.humanize import duration
 from ..core.ids import shown_worker
 from ..engines import database_for, database_now
@@ -148,7 +149,7 @@ def instant(value: object) -> int | None:
 
 def present(workers: Any) -> set[str]:
     """Return which of these workers have a page."""
-    names = {display.cut(name) for name in workers if name}
+    names = {storable(str(name)) for name in workers if name}
     database = database_for()
     return set(WorkerProcess.objects.using(database).filter(pk__in=names).values_list("pk", flat=True))
 

@@ -179,6 +179,16 @@ def test_an_expired_letter(admin_client: Client, time: FakeClock) -> None:
 TURNED = "a\u202eb"
 
 
+def test_a_worker_whose_name_turns_lines_has_its_link(admin_client: Client, time: FakeClock) -> None:
+    """Its name is shown with the escape of the mark, and leads to its page."""
+    name, now = f"{TURNED}:1:ff", clock.now()
+    WorkerProcess.objects.create(worker_id=name, host=TURNED, pid=1, slots=1, started_at=now, heartbeat_at=now)
+    shown = page(admin_client, job("running", worker_id=name))
+    url = reverse("admin:vtqueue_workerprocess_change", args=(admin_quoted(name),))
+    assert rf'<a href="{url}">a\u202eb:1</a>' in shown
+    assert admin_client.get(url).context["original"].pk == name
+
+
 def test_what_users_wrote_turns_no_line(admin_client: Client, time: FakeClock) -> None:
     """A reason, a progress text, an argument or a message with a mark that turns what follows is shown with its escape.
 
