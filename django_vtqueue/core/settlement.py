@@ -52,6 +52,11 @@ class Settlement:
         return self.state == states.READY and self.failure is None
 
     @property
+    def others_due(self) -> bool:
+        """Whether jobs may be due now for other workers: itself, the next one of its key, or its parent."""
+        return self.uses_no_attempt or self.unparked or self.job.parent_id is not None
+
+    @property
     def as_before(self) -> bool:
         """Whether the job is given back as if it had not been started: released, or put off."""
         return self.uses_no_attempt and (self.waiting is None or self.waiting.kind == SNOOZE)

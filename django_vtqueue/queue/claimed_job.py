@@ -14,6 +14,7 @@ from ..core.masks import Mask, replaced
 from ..core.settlement import Settlement, failed, released, snoozed, succeeded
 from ..engines import Engine, engine_for, mask_words
 from ..exceptions import LeaseLost
+from .doorbell import wake_workers
 from .settling import settle
 
 
@@ -110,6 +111,8 @@ class ClaimedJob:
                 f"Job {parse_id(held.id)} is not held under claim {held.claims} any more: its lease ended and another "
                 "claim took it, or it was settled before, by another copy of it perhaps. Nothing was changed."
             )
+        if settlement.others_due:
+            wake_workers(self.database)
 
 
 def checked_claim(job: ClaimedJob, verb: str) -> ClaimedJob:

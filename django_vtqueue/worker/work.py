@@ -236,10 +236,9 @@ class Work:
     def note_settled(self, outcomes: Sequence[Outcome]) -> None:
         """Count, forget and announce settled jobs, and wake who runs what is due now or waits for a result."""
         self.recorder.count(outcomes)
-        ended, may_be_claimed = [], False
+        ended = []
         for outcome in outcomes:
             job, settlement = outcome.job, outcome.settlement
-            given_back = settlement.uses_no_attempt
             self.in_flight.remove(job.key)
             if settlement.waiting or job.parent_id:
                 self.next_due.forget()  # what it waits for may have come already; its parent may be due now
@@ -247,10 +246,9 @@ class Work:
                 self.next_due.expect(settlement.due_at or 0)
             if settlement.cancelled:
                 self.pool.announce_burial(settlement)
-            elif not given_back or settlement.waiting:
+            elif not settlement.uses_no_attempt or settlement.waiting:
                 ended.append(outcome)
-            may_be_claimed |= given_back or settlement.unparked or job.parent_id is not None
-        if may_be_claimed:  # by another worker: the job itself, the next one of its key, or its parent
+        if any(outcome.settlement.others_due for outcome in outcomes):
             ring(self.backend.database, self.backend.settings.doorbells)
         self.pool.announce(ended)
         if ended:

@@ -15,9 +15,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from pytest_django import Settings
 
+from django_vtqueue import Queue
 from django_vtqueue.queue import doorbell, proof_of_death
-from django_vtqueue.queue.doorbell import Doorbell, _sender, folder_of, ring
+from django_vtqueue.queue.doorbell import Doorbell, _found, _sender, folder_of, ring
 from django_vtqueue.queue.proof_of_death import proves_death
 from tests.project import tasks
 
@@ -153,6 +155,24 @@ def test_a_bell_is_heard_whatever_timeout_sockets_have(
     wait_until(lambda: time.monotonic() > began + 0.1)
     ring(ALIAS, str(folder))
     assert rung.wait(PATIENCE)
+    bell.close()
+
+
+@pytest.mark.parametrize(("verb", "heard"), [("ack", True), ("release", True), ("nack", True), ("extend", False)])
+def test_what_is_settled_without_a_worker_rings(database: Database, settings: Settings, verb: str, heard: bool) -> None:
+    """If it has made another job of its key due, workers are woken."""
+    database.options["queue_options"] = {"raw": {"concurrency": 1}}
+    backend = {"BACKEND": "django_vtqueue.backend.VTQueueBackend", "QUEUES": []}
+    settings.TASKS = {"default": backend | {"OPTIONS": {**database.options, "database": ALIAS}}}
+    queue = Queue("raw", using=ALIAS)
+    queue.publish_many([1, 2], concurrency_key=["a", "a"])
+    [job] = queue.claim_many(2)
+    rung = threading.Event()
+    bell = Doorbell(ALIAS, folder_of(database.options["doorbells"]), "own")
+    bell.listen(lambda asked: rung.set())
+    _found.clear()
+    getattr(job, verb)()
+    assert rung.wait(PATIENCE if heard else 0.1) == heard
     bell.close()
 
 
