@@ -575,7 +575,10 @@ def test_two_aliases_of_one_database(
 
 
 def test_aliases_of_several_servers(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the server is said by OPTIONS, other aliases lead to other databases; other roles do not (no E005)."""
+    """Where the server is said by OPTIONS, other aliases lead to other databases; other roles do not (no E005).
+
+    Nor does the port that holds where none is given.
+    """
     pytest.importorskip("psycopg")
     given = {"ENGINE": "django.db.backends.postgresql", "NAME": "jobs"}
     options = {
@@ -588,12 +591,17 @@ def test_aliases_of_several_servers(settings: Settings, monkeypatch: pytest.Monk
     databases: dict[str, Any] = {name: given | {"OPTIONS": each} for name, each in options.items()}
     databases["same"] = given | {"HOST": "two"}
     databases["default"] = given
+    databases["usual port"] = given | {"PORT": "5432"}
+    databases["service"] = {**given, "NAME": "", "OPTIONS": {"service": "jobs"}}
+    databases["its port"] = {**databases["service"], "PORT": "5432"}
+    monkeypatch.delenv("PGPORT", raising=False)
     monkeypatch.setattr(settings_checks, "connections", ConnectionHandler(databases))
     settings.TASKS = {name: entry(database=name) for name in databases}
     found = {name: [each.msg for each in overlaps(options, name)] for name, options in configured().items()}
-    assert [name for name, messages in found.items() if messages] == ["role", "same"]
+    assert [name for name, messages in found.items() if messages] == ["role", "same", "usual port"]
     assert "('one' and 'role' name it)" in found["role"][0]
     assert "('two' and 'same' name it)" in found["same"][0]
+    assert "('default' and 'usual port' name it)" in found["usual port"][0]
 
 
 def test_worker_refuses_wrong_settings(settings: Settings) -> None:

@@ -315,7 +315,9 @@ def place_of(alias: str) -> Any:
         given = connection.get_connection_params()  # OPTIONS may say what HOST and PORT do not
     except Exception:  # said by Django, or by who makes a password when it is needed
         return alias
-    return [str(given.get(name)) for name in PLACE]
+    service = given.get("service") or os.environ.get("PGSERVICE")  # whose file may have a port
+    port = None if service else os.environ.get("PGPORT") or "5432"
+    return [str({"port": port, **given}.get(name)) for name in PLACE]
 
 
 def overlaps(options: Options, alias: str) -> Iterator[CheckMessage]:
