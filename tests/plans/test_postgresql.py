@@ -6,7 +6,7 @@
 import itertools
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from uuid import UUID
 
@@ -15,6 +15,7 @@ from django.core.management import call_command
 from django.db import connections, transaction
 from pytest_django import DjangoDbBlocker
 
+from django_vtqueue.engines import engine_for
 from django_vtqueue.inspection import overview
 from django_vtqueue.inspection.holdings import holdings
 from django_vtqueue.inspection.lists import ListQuery, count_jobs, list_jobs
@@ -198,3 +199,12 @@ def test_what_waits_is_counted_without_compilation(table: Table) -> None:
         overview.backlogs(table.alias, ["q0", "q1"], at(0), 20)
     assert settings[-2:] == ["off", "off"]
     assert table.run("SHOW jit") == [("on",)]
+
+
+def test_an_error_leaves_compilation_as_it_was(table: Table) -> None:
+    """Also in a transaction of the caller that catches it: it goes on with the setting of before."""
+    table.run("SET jit = on")
+    with transaction.atomic(using=table.alias):
+        with suppress(KeyError), engine_for(table.alias).uncompiled():
+            raise KeyError
+        assert table.run("SHOW jit") == [("on",)]

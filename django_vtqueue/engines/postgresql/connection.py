@@ -197,9 +197,9 @@ class PostgreSQLConnection:
 
     @contextmanager
     def uncompiled(self) -> Iterator[None]:
-        """See Engine. In a transaction of the caller what was set before holds again afterwards."""
+        """See Engine. In a transaction of the caller what was set before holds again after it, also after an error."""
         within = self._in_transaction
-        with nullcontext() if within else self.atomic():
+        with self.atomic():  # there a savepoint, back to which an error leads
             usual = self._value(UNCOMPILED, {})
             yield
             if within:
