@@ -13,7 +13,7 @@ from ..core.counts import HOUR, MINUTE
 from ..core.gaps import GapWatch
 from ..core.ids import process_worker_id
 from ..core.job import Scope
-from ..engines import engine_for
+from ..engines import Trouble, engine_for
 from ..models import HourlyThroughput, Job, QueueState, Rate, Requeue, Throughput
 from ..patterns.reserved import ReservedRows
 from ..queue.ended_leases import end_leases
@@ -151,7 +151,8 @@ class Move:
                     return act()
             except Exception as error:
                 engines = [engine_for(self.source), engine_for(self.target)]
-                if not any(engine.trouble(error) for engine in engines) or time.monotonic() > until:
+                troubles = {engine.trouble(error) for engine in engines} - {None}
+                if not troubles or Trouble.RIGHTS in troubles or time.monotonic() > until:
                     raise
                 for engine in engines:
                     engine.disconnect()
