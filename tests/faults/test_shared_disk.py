@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from django_vtqueue.core import clock
+
 from ..waiting import wait_until
 from .shared_disk import SharedDisk, compile_lies, why_not
 from .wall_clock import WallClock
@@ -17,6 +19,8 @@ from .wall_clock import WallClock
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=f"no hosts can be made here: {why_not()}")
 
 WRONG = 60  # seconds by which a clock is off
+OLD = """UPDATE vtqueue_job SET state = 'SUCCESSFUL', worker_id = 'w', finished_at = 1, kept_until = 1, result = 'null'
+WHERE id = (SELECT min(id) FROM vtqueue_job WHERE queue_name = 'old')"""
 
 DIES_HALF_WAY = """
 import django; django.setup()
@@ -216,7 +220,10 @@ def test_a_job_of_a_dead_host_goes_on_at_another(disk: SharedDisk, tmp_path: Pat
 
 
 def test_a_host_whose_clock_is_wrong_claims_nothing(disk: SharedDisk, tmp_path: Path) -> None:
-    """A worker does not start with a wrong clock, stops claiming when it goes wrong, and goes on when it is set."""
+    """A worker does not start with a wrong clock, stops claiming when it goes wrong, and goes on when it is set.
+
+    Meanwhile it ends no lease, which by its clock has ended, in its maintenance either.
+    """
     disk.trust()
     wall = WallClock(tmp_path)
     wall.set(WRONG)
@@ -233,6 +240,16 @@ def test_a_host_whose_clock_is_wrong_claims_nothing(disk: SharedDisk, tmp_path: 
     drain = disk.start(2, "vtworker", "--drain")
     assert drain.wait() == 0, drain.log
     assert noted(tmp_path / "noted") == [("first", "host2")]
+    disk.enqueue("for _ in range(4): note.enqueue('nowhere', 'x')")
+    disk.rows("UPDATE vtqueue_job SET queue_name = 'held' WHERE id = (SELECT max(id) FROM vtqueue_job)")
+    disk.rows("UPDATE vtqueue_job SET queue_name = 'old' WHERE state = 'READY' AND queue_name <> 'held'")
+    later, ended = clock.now() + WRONG * clock.SECOND // 2, "state = 'RUNNING', worker_id = 'gone', lease_us = 1"
+    disk.rows(f"UPDATE vtqueue_job SET {ended}, lease_until = ? WHERE queue_name = 'held'", later)
+    for left in (2, 1, 0):  # looks of maintenance, of which the first or the second one would end it
+        disk.rows(OLD)
+        wait_until(lambda left=left: len(disk.rows("SELECT 1 FROM vtqueue_job WHERE queue_name = 'old'")) == left)
+    assert clock.now() < later
+    assert disk.rows("SELECT state FROM vtqueue_job WHERE queue_name = 'held'") == [("RUNNING",)]
     wall.set(0)
     worker.wait_for("agrees with that of the disk again")
     disk.enqueue(f"note.enqueue({str(tmp_path / 'noted')!r}, 'second')")

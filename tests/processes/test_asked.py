@@ -17,6 +17,8 @@ from .running import Running
 
 QUIET = "is quiet: it finishes what runs, and claims nothing until it is asked to work"
 
+OLD = "UPDATE vtqueue_job SET state = 'SUCCESSFUL', worker_id = 'w', finished_at = 1, kept_until = 1, result = 'null'"
+
 
 def ask(database: Database, worker: Running, to: str) -> None:
     """Ask a worker that is present."""
@@ -51,6 +53,23 @@ def test_a_quiet_worker_claims_nothing_until_it_is_to_work(
     database.wait_for(later)
     assert (tmp_path / str(worker.pid)).exists()
     assert (worker.log.count("is quiet"), worker.log.count("works again")) == (1, 1)
+    assert worker.terminate() == 0
+
+
+def test_a_quiet_worker_ends_no_leases(database: Database, start_worker: Start) -> None:
+    """Also in queues at which no claim of it looks; its other maintenance goes on, and this too when it works again."""
+    held = database.enqueue(tasks.add, 1, 2)
+    worker = start_worker("--queues", "other")
+    ask(database, worker, "quiet")
+    worker.wait_for(QUIET)
+    database.write("UPDATE vtqueue_job SET state = 'RUNNING', worker_id = 'gone', lease_until = 1, lease_us = 1")
+    for _ in range(3):  # looks of maintenance, of which the first or the second one would end it
+        old = database.enqueue(tasks.add, 1, 2)
+        database.write(f"{OLD} WHERE id = ?", old)
+        wait_until(lambda: len(database.rows("SELECT 1 FROM vtqueue_job")) == 1)
+    assert database.job(held)["state"] == "RUNNING"
+    ask(database, worker, "")
+    wait_until(lambda: database.job(held)["state"] == "READY")
     assert worker.terminate() == 0
 
 
