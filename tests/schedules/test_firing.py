@@ -437,6 +437,23 @@ def test_a_full_queue_is_waited_for(
     assert ticks(alias) == [120]
 
 
+def test_of_all_missed_ticks_there_are_as_many_as_a_queue_has_room_for(
+    alias: str, settings: Any, worker: Worker, declare: Declare, time: FakeClock
+) -> None:
+    """Each missed tick waits for room by itself: more of them than the queue ever has room for come one by one."""
+    declare(every=60, name="minute", missed="all")
+    settings.TASKS["default"]["OPTIONS"] |= {"max_depth": 2, "exempt_workers": False}
+    settings.TASKS = {**settings.TASKS}
+    look(part := worker())
+    part.backend = report.get_backend()
+    time.instant = at(FIRST + 60 * 4)
+    for expected in ([0, 60], [120, 180], [240]):
+        look(part)
+        assert ticks(alias) == expected
+        Job.objects.using(alias).all().delete()
+    assert to_instant(schedule(alias).next_at or 0) == at(FIRST + 60 * 5)
+
+
 # -- declarations ------------------------------------------------------------------------------------------------------
 
 
