@@ -230,7 +230,7 @@ class Supervisor:
 
     def drained(self) -> bool:
         """Return whether all children are there, and neither they nor the dead hold a job, and nothing is due."""
-        if not all(child.worker_id for child in self._children) or self.importing():
+        if not self._children or not all(child.worker_id for child in self._children) or self.importing():
             return False
         workers = [*self._dead, *(child.worker_id for child in self._children)]
         jobs = Job.objects.using(self.engine.alias).filter(state=states.RUNNING, worker_id__in=workers)

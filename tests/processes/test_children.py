@@ -139,6 +139,40 @@ def test_children_are_started_as_their_supervisor(database: Database, start: Sta
     assert (database.result(job_id), database.history(job_id)) == ("go", [])
 
 
+# A project whose first two child processes end together as they start, as when the system has no memory left for them.
+ENDS_AT_FIRST = """
+import os, sys, time
+from pathlib import Path
+from django_vtqueue import recurring, task
+
+starts = Path(__file__).with_name("starts")
+if "child_main" in "".join(sys.orig_argv):
+    with starts.open("a") as file:
+        number = file.write("x") and file.tell()
+    while len(starts.read_text()) < 2:
+        time.sleep(0.001)
+    if number <= 2:
+        os._exit(1)
+
+@recurring(every=3600)
+@task
+def hourly() -> None:
+    pass
+"""
+
+
+def test_a_drain_whose_children_end_at_their_start(database: Database, start: Start, tmp_path: Path) -> None:
+    """It goes on until there were children that have looked at the queue, and at the schedules."""
+    (tmp_path / "ending").mkdir()
+    (tmp_path / "ending" / "__init__.py").touch()
+    (tmp_path / "ending" / "tasks.py").write_text(ENDS_AT_FIRST)
+    arguments = ["vtworker", "--no-reload", "--drain", "--processes", "2"]
+    worker = start(MANAGE, *arguments, PYTHONPATH=f"{ROOT}{os.pathsep}{tmp_path}", VTQUEUE_TEST_APPS="ending")
+    assert worker.wait() == 0
+    assert worker.log.count("ended with code 1") == 2
+    assert [row["name"] for row in database.rows("SELECT name FROM vtqueue_schedule")] == ["ending.tasks.hourly"]
+
+
 @both_engines
 def test_streams_that_are_closed_stay_away_from_files(database: Database, tmp_path: Path) -> None:
     """A worker without standard streams gives its children empty ones: what a task prints goes into no file."""
