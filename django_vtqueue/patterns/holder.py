@@ -161,14 +161,14 @@ class Holder:
     def _take(self, left: float) -> bool:
         """Take a row that is free; return whether one is held. The write lock is asked for only if one is free.
 
-        ``left``: seconds to wait for the lock, but a moment at the least: on a busy database it is never free at once.
+        ``left``: seconds to wait for the lock, but a moment at the least.
         """
         with self._changing:
             if self._kept:
                 return True
             self.rows.refuse_in_transaction(f"{self.name} cannot be acquired")
             self.rows.look_at_file()
-            with self.rows.engine.lock_timeout(max(left, LOOK)):
+            with self.rows.engine.lock_timeout(max(left, self.rows.engine.shortest_wait)):
                 self.release()  # what was lost, or let end
                 self.rows.create(self.ttl)
                 return self.rows.any_free(self._worker_id) and self._take_row()
@@ -270,7 +270,8 @@ class Holder:
         if self._changing.acquire(timeout=min(LOOK, self.remaining())):  # else another thread renews it
             try:
                 if self.job and not done.is_set():
-                    self._renew(self.job, engine)
+                    with engine.lock_timeout(self.remaining()):
+                        self._renew(self.job, engine)
             finally:
                 self._changing.release()
         engine.tidy(early=False)

@@ -26,7 +26,7 @@ from django.db import connections, transaction
 from django.db.backends.signals import connection_created
 from pytest_django import Settings
 
-from django_vtqueue import Lease, Queue, control
+from django_vtqueue import Lease, LeaseLost, Queue, control
 from django_vtqueue.backend import VTQueueBackend
 from django_vtqueue.conf import parse
 from django_vtqueue.core import clock, history
@@ -444,6 +444,31 @@ def test_one_leader(postgresql_database: str) -> None:
     with threads() as pool:
         at_once(pool, *[lead] * THREADS)
     assert len({*tokens}) == len(tokens)
+
+
+def test_a_lock_keeps_no_lease_waiting(postgresql_database: str) -> None:
+    """While its row is locked: on_lost is called when the lease ends, ``renew`` raises by then, and who may not wait
+    does not acquire it.
+    """
+    lost = threading.Event()
+    kept, mine, free, asking = (
+        Lease(name, ttl=1, using=postgresql_database, renewing=name == "kept", on_lost=lost.set)
+        for name in ("kept", "mine", "free", "free")
+    )
+    free.acquire()
+    free.release()
+    rows = Job.objects.using(postgresql_database).filter(queue_name__startswith="lease:").select_for_update()
+    with threads() as pool:
+        assert kept.acquire()
+        assert mine.acquire()
+        with transaction.atomic(using=postgresql_database):
+            assert len(rows) == 3
+            renewal = pool.submit(mine.renew)
+            assert not pool.submit(asking.acquire, timeout=0).result(PROMPT)
+            assert isinstance(renewal.exception(PROMPT), LeaseLost)
+            assert lost.wait(PROMPT)
+    for lease in (kept, mine):
+        lease.release()
 
 
 def test_the_time_of_connecting_is_no_error_of_the_clock(

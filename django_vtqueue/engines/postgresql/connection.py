@@ -44,6 +44,9 @@ WHEN_CUT_OFF = {
 UNCOMPILED = """
 SELECT before.jit, set_config('jit', 'off', true) FROM (SELECT current_setting('jit') AS jit OFFSET 0) AS before"""
 
+LOCK_TIMEOUT = "SELECT set_config('lock_timeout', %(milliseconds)s, true)"
+LONGEST_WAIT = 86_400.0  # seconds
+
 # Cancellations, moves, and bulks with unique keys change many rows beside control loops, which lock the same rows in
 # the order of their plans: to lock them by id first would cost each settlement a statement. Each may wait for the other
 # then: a deadlock, of which the server ends one after a second. Who changes many rows lets go of all of them sooner,
@@ -98,6 +101,9 @@ _measured: dict[str, Measured] = {}  # by alias: all threads of a process share 
 # The driver's cursor of each of Django's connections: to make and close one takes a fifth of what an enqueue takes in
 # Python (measured). What it has read it keeps until its next statement.
 _cursors: "WeakKeyDictionary[BaseDatabaseWrapper, Any]" = WeakKeyDictionary()
+
+# Until when (boot clock) a transaction of a connection may wait for a lock, in a block of ``lock_timeout``.
+_lock_until: "WeakKeyDictionary[BaseDatabaseWrapper, float]" = WeakKeyDictionary()
 
 
 class PostgreSQLConnection:
@@ -190,6 +196,8 @@ class PostgreSQLConnection:
             usual, raw.isolation_level = raw.isolation_level, levels.READ_COMMITTED
         try:
             with transaction.atomic(using=self.alias):
+                if until := _lock_until.get(self.connection):
+                    self.set_lock_timeout(until - clock.since_boot())
                 yield
         finally:
             if not raw.info.transaction_status:  # else it is closed, or broken
@@ -236,6 +244,20 @@ class PostgreSQLConnection:
             with suppress(Exception):  # it is broken
                 connection.close()
             connection.settings_dict = usual
+
+    @contextmanager
+    def lock_timeout(self, seconds: float) -> Iterator[None]:
+        """See Engine. It is said for each transaction, for nothing is kept in the session; a look alone has none."""
+        connection = self.connection
+        _lock_until[connection] = clock.since_boot() + seconds
+        try:
+            yield
+        finally:
+            del _lock_until[connection]
+
+    def set_lock_timeout(self, seconds: float) -> None:
+        """Have each statement until the end of the transaction wait so long for a lock, at the most."""
+        self._rows(LOCK_TIMEOUT, {"milliseconds": str(max(round(min(seconds, LONGEST_WAIT) * 1000), 1))})
 
     @contextmanager
     def transaction_if(self, look: Callable[[float], T]) -> Iterator[T]:

@@ -54,6 +54,7 @@ class PostgreSQLEngine(
 
     largest_result = 16_000_000  # it writes a larger one for so long that nothing else is settled or renewed meanwhile
     countable = 20_000  # each is looked at in the table: the index does not say to the planner that it has all columns
+    shortest_wait = 1.0  # who takes the same row is waited for, with the commits of all that ask meanwhile
     looks_first = False
     locks_rows = True
 
@@ -146,7 +147,7 @@ class PostgreSQLEngine(
         return lost, [job for job in jobs if job.key not in renewed and job.key not in lost]
 
     def wait_in_line(self, job: HeldJob, seconds: float) -> None:
-        self._rows(sql.LOCK_TIMEOUT, {"milliseconds": str(max(round(seconds * 1000), 1))})
+        self.set_lock_timeout(seconds)
         self._rows(sql.WAIT_IN_LINE, {"id": job.id})
 
     def extend(self, job: HeldJob, now: int, until: int, *, lengthen: bool = False) -> bool:

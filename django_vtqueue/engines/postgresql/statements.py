@@ -163,7 +163,6 @@ SET lease_until = CASE WHEN %(afresh)s THEN %(now)s + job.lease_us
 FROM {HELD.mine}, unlocked WHERE unlocked.id = job.id AND {GUARD}
 RETURNING {hexed("job.id")}, job.claims"""
 
-LOCK_TIMEOUT = "SELECT set_config('lock_timeout', %(milliseconds)s, true)"
 WAIT_IN_LINE = "SELECT 1 FROM vtqueue_job WHERE id = %(id)s FOR NO KEY UPDATE"
 
 NOT_HELD = f"""
