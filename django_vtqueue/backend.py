@@ -37,20 +37,12 @@ from .tasks.compat import (
     TaskResultStatus,
     task_enqueued,
 )
+from .tasks.lookup import import_task_modules, loaded_task
 from .tasks.refusals import limited_copies, warn_of_script
 from .tasks.results import Result, change, result_of_row, unvalidated, with_changes
 from .tasks.signals import received
 from .tasks.signatures import check_call, refused_call
-from .tasks.task import (
-    KEYS,
-    import_task_modules,
-    largest_burst,
-    loaded_options,
-    loaded_task,
-    options_of,
-    policy_of,
-    set_options,
-)
+from .tasks.task import KEYS, largest_burst, loaded_options, options_of, policy_of, set_options
 
 FIELDS = {field.name for field in fields(Task)}
 REMEMBERED = 1000  # validated combinations of function, queue and priority

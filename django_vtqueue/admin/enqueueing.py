@@ -17,8 +17,8 @@ from ..engines import backend_options, database_for, engine_for
 from ..exceptions import DuplicateJob, QueueFull, UnknownTask
 from ..models import Job
 from ..tasks.compat import InvalidTask, Task, TaskResult
+from ..tasks.lookup import find_task, loaded_tasks
 from ..tasks.signatures import mask_of, shown_call
-from ..tasks.task import find_task, loaded_tasks
 from . import display
 from .fields import PriorityField, QueueField, Suggestions, call_of, check_call, json_of
 from .job_base import EntryAdmin

@@ -14,7 +14,7 @@ from ..core.ids import shown_worker
 from ..engines import database_for, engine_for, named_queues
 from ..inspection.overview import names
 from ..models import WorkerProcess
-from ..tasks.task import loaded_tasks
+from ..tasks.lookup import loaded_tasks
 from . import display
 
 CHOICES = 100  # of one filter

@@ -15,7 +15,7 @@ from ..engines import options_for
 from ..fields import text_of
 from ..models import DeadLetter
 from ..queue import dead_letters
-from ..tasks.task import find_task
+from ..tasks.lookup import find_task
 from . import display
 from .actions import as_job
 from .fields import PriorityField, QueueField, call_of, check_call, json_of, restored

@@ -26,9 +26,10 @@ from ..tasks.children import Children
 from ..tasks.compat import Task, TaskResult, task_started
 from ..tasks.context import JobContext
 from ..tasks.ledger import Ledger
+from ..tasks.lookup import find_task
 from ..tasks.results import call_of
 from ..tasks.signals import received
-from ..tasks.task import find_task, options_of, policy_of
+from ..tasks.task import options_of, policy_of
 from .after_failure import outcome_after, suspending
 from .attempt import Attempt
 from .connections import close_leftovers, refresh_connections

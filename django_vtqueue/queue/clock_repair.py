@@ -1,6 +1,6 @@
 """Repair of rows that were stamped by a clock that was ahead: else they wait until the clock has come so far again.
 
-What a step of the clock means for leases is in core/gaps.py.
+How a holder notices that, and renews what it holds, is in core/gaps.py and worker/leases.py.
 """
 
 import time

@@ -12,7 +12,7 @@ from ..engines import engine_for
 from ..models import Schedule
 from ..queue.arguments import checked_by
 from ..tasks.compat import InvalidTask, TaskResult
-from ..tasks.task import find_task
+from ..tasks.lookup import find_task
 from .declaring import set_next, vanished
 from .firing import publish
 from .runs import read, states_of, with_states

@@ -25,8 +25,8 @@ from ..engines import Engine, database_of
 from ..exceptions import UnknownTask
 from ..models import Schedule
 from ..queue.workers import live_workers
+from ..tasks.lookup import find_task, import_task_modules, loaded_task
 from ..tasks.recurring import declarations
-from ..tasks.task import find_task, import_task_modules, loaded_task
 
 logger = logging.getLogger("django_vtqueue")
 

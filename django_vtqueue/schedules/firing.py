@@ -19,8 +19,8 @@ from ..exceptions import QueueFull
 from ..models import UNFINISHED, Job, Schedule
 from ..queue.back_pressure import publishes_as_a_job
 from ..tasks.compat import Task, TaskResult, TaskResultDoesNotExist
+from ..tasks.lookup import loaded_task
 from ..tasks.results import change
-from ..tasks.task import loaded_task
 from .runs import JOBS_KEPT, Run, noted, read
 
 logger = logging.getLogger("django_vtqueue")

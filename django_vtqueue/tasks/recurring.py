@@ -14,7 +14,7 @@ from ..core.encoding import encode, normalize
 from ..core.ticks import ALL, EVERY, ONE, SKIP, checked
 from ..core.ticks import every as expression_of
 from .compat import Task
-from .task import loaded_task
+from .lookup import loaded_task
 
 T = TypeVar("T")
 

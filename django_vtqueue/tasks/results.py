@@ -18,7 +18,8 @@ from ..core.job import HeldJob, StoredJob
 from ..core.settlement import Settlement
 from ..exceptions import DamagedPayload, UnknownTask
 from .compat import DEFAULT_TASK_BACKEND_ALIAS, Task, TaskError, TaskResult, TaskResultStatus
-from .task import ATTRIBUTE, find_task
+from .lookup import find_task
+from .task import ATTRIBUTE
 
 T = TypeVar("T")
 

@@ -22,10 +22,11 @@ from ..core.ticks import Ticks
 from ..engines import ENGINES, database_of
 from ..engines.sqlite.file_checks import file_of
 from .compat import FRAMEWORK_APP, Task
+from .lookup import loaded_tasks
 from .recurring import LONGEST_SCHEDULE_NAME, Declaration, declarations
 from .refusals import cannot_commit_as_one, limited_copies
 from .signatures import check_call
-from .task import loaded_tasks, options_of
+from .task import options_of
 
 WHEN_FULL = ("on_full", "full_timeout", "exempt_workers")
 

@@ -12,7 +12,7 @@ from ..engines import mask_words, options_for
 from ..fields import text_of
 from .compat import Task
 from .keys import call_signature
-from .task import find_task
+from .lookup import find_task
 
 if TYPE_CHECKING:
     from ..models import AbstractJob

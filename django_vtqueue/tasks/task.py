@@ -1,28 +1,24 @@
-"""Tasks: the options this queue adds to Django's decorator, and the way from a stored path back to a task.
+"""Tasks: the options that this queue adds to Django's decorator, and what holds for the jobs of a task.
 
 The options have one home, an attribute of the function, so that a module which uses them imports and runs under any
 other backend as well.
 """
 
-import sys
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import lru_cache
-from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 
-from django.apps import apps
 from django.db import DEFAULT_DB_ALIAS
 
 from ..conf import POLICY, UNIQUE, Options, Policy, checked, nearest
 from ..core.allowed import Invalid, count, positive_duration, rate_of
 from ..core.unique import LONGEST
-from ..exceptions import UnknownTask
 from .compat import Task, TaskResult, framework_task
 from .context import JobContext
 from .keys import key_of_call
+from .lookup import loaded_task, loaded_tasks
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -254,76 +250,9 @@ def loaded_options(path: str) -> Mapping[str, Any] | None:
     return options_of(found.func) if (found := loaded_task(path)) else None
 
 
-def loaded_tasks(extra: Iterable[str] = ()) -> Iterator[Task]:
-    """Yield the tasks in the ``tasks`` modules of installed apps, and in ``extra`` ones, as far as they are loaded."""
-    for name in (*(f"{config.name}.tasks" for config in apps.get_app_configs()), *extra):
-        module = sys.modules.get(name)
-        yield from (found for found in list(vars(module or object).values()) if isinstance(found, Task))
-
-
 def largest_burst(path: str, task_modules: Iterable[str] = ()) -> int:
     """Return the largest ``burst`` of the loaded tasks that were given the same ``rate_key`` as that of a path."""
     if (key := (loaded_options(path) or {}).get("rate_key_given")) is None:
         return 1
     all_options = (options_of(task.func) for task in loaded_tasks(task_modules))
     return max((own.get("burst", 1) for own in all_options if own.get("rate_key_given") == key), default=1)
-
-
-def import_task_modules(extra: Iterable[str] = ()) -> None:
-    """Import the ``tasks`` module of every installed app that has one, and the modules named in ``extra``."""
-    for config in apps.get_app_configs():
-        name = f"{config.name}.tasks"
-        try:
-            import_module(name)
-        except ModuleNotFoundError as error:
-            if error.name != name:
-                raise
-    for name in extra:
-        import_module(name)
-
-
-found_tasks: dict[str, Task] = {}  # by their stored paths: each claim of jobs with keys asks again
-
-
-def find_task(path: str, task_modules: Iterable[str] = ()) -> Task:
-    """Return the task that a stored path names; raise UnknownTask if there is none here.
-
-    A module that is not loaded is imported only if it belongs to an installed app or is listed in ``task_modules``:
-    what stands in a row must never decide which code is imported.
-    """
-    if found := loaded_task(path):
-        return found
-    name = path.rpartition(".")[0]
-    inside = any(name == config.name or name.startswith(f"{config.name}.") for config in apps.get_app_configs())
-    if not name or not (name in sys.modules or inside or name in task_modules):
-        raise UnknownTask(
-            f"{path!r} is not in an installed app, so it was not imported; add the app to INSTALLED_APPS, or its "
-            "module to OPTIONS['task_modules']."
-        )
-    missing: ModuleNotFoundError | None = None
-    try:
-        import_module(name)  # another thread may be in the middle of it: then this waits for its end
-    except ModuleNotFoundError as error:
-        if not error.name or not (name == error.name or name.startswith(f"{error.name}.")):
-            raise
-        missing = error
-    if found := loaded_task(path):  # ``name`` may be a class: to import it has loaded its module
-        return found
-    if missing:
-        raise UnknownTask(f"{path!r}: there is no module {missing.name!r} (yet).") from missing
-    raise UnknownTask(f"{path!r} is not a task: {name} has no task of that name.")
-
-
-def loaded_task(path: str) -> Task | None:
-    """Return the task that a stored path names if its module is loaded; imports nothing, and waits for no import."""
-    if path in found_tasks:
-        return found_tasks[path]
-    name, _, rest = path.rpartition(".")
-    while name and not isinstance(sys.modules.get(name), ModuleType):
-        name, _, outer = name.rpartition(".")
-        rest = f"{outer}.{rest}"
-    found: Any = sys.modules.get(name)
-    for part in rest.split("."):
-        found = vars(found).get(part) if isinstance(found, (ModuleType, type)) else None
-    found = found.__func__ if isinstance(found, staticmethod) else found
-    return found_tasks.setdefault(path, found) if isinstance(found, Task) else None

@@ -4,7 +4,8 @@ from contextlib import suppress
 
 from ..engines import options_for
 from ..queue.limits import Limits
-from .task import find_task, loaded_options
+from .lookup import find_task
+from .task import loaded_options
 
 
 def limits_for(queue_name: str, database: str | None = None, task_path: str = "") -> Limits:

@@ -21,9 +21,10 @@ from .calls import TaskCall
 from .compat import InvalidTask, Task, TaskResult, TaskResultStatus
 from .context import JobContext
 from .keys import call_signature
+from .lookup import find_task
 from .results import own_task
 from .signatures import check_call, refused_call
-from .task import find_task, options_of
+from .task import options_of
 from .waits import gather
 
 Part = Union[TaskCall, "Workflow"]

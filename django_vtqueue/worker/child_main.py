@@ -50,8 +50,9 @@ def run(given: dict[str, Any], workers: list[Any], state: SharedState) -> None:
     """Run the worker, once Django is set up; add it to ``workers``."""
     from ..backend import VTQueueBackend
     from ..tasks.compat import task_backends
-    from ..tasks.task import import_task_modules
-    from .log import WorkerLog, log_lines, without_unread_records
+    from ..tasks.lookup import import_task_modules
+    from .log import WorkerLog
+    from .logging_setup import log_lines, without_unread_records
     from .loop import Worker
     from .options import WorkerOptions
     from .thread_pool import ThreadRefused

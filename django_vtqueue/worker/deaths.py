@@ -18,7 +18,7 @@ from ..queue.doorbell import folder_of, remove
 from ..queue.proof_of_death import proves_death, was_over_time
 from ..queue.settling import settle
 from ..queue.workers import REMEMBERED, SILENCE
-from ..tasks.task import loaded_task
+from ..tasks.lookup import loaded_task
 
 logger = logging.getLogger("django_vtqueue")
 

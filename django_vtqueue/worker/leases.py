@@ -1,4 +1,4 @@
-"""The leases of the jobs in flight: they are renewed, and released at the end of the worker."""
+"""The leases of the jobs in flight: they are renewed as long as their code runs."""
 
 import time
 from collections.abc import Sequence
@@ -8,13 +8,10 @@ from ..core.clock import NEVER, SECOND
 from ..core.gaps import GapWatch
 from ..core.grace import RENEWED_AFTER, RENEWED_BY
 from ..core.job import ClaimKey, HeldJob
-from ..core.settlement import Settlement, released, released_unfinished
+from ..core.settlement import released
 from ..engines import Engine
 from ..queue.settling import settle
-from .deaths import timed_out
 from .in_flight import InFlight
-
-HIDDEN_FOR = SECOND  # a job whose code may still be running, after its release
 
 
 class Leases:
@@ -104,20 +101,3 @@ class Leases:
         if unknown:
             with self.engine.transaction():
                 settle(self.engine, [released(job) for job in unknown])
-
-    def endings(self, finished: Sequence[HeldJob]) -> list[Settlement]:
-        """Return the settlements of the jobs that have not finished, for a worker that ends: they are released.
-
-        Their code may still run, so they are hidden for a second; the process must have ended before that. A job that
-        was told to end and did not has timed out.
-        """
-        done = {job.key for job in finished}
-        now = self.engine.now()
-        until = now + HIDDEN_FOR
-
-        def ending(job: HeldJob) -> Settlement:
-            if self.in_flight.asked_to_end(job.key):
-                return timed_out(self.backend, job, now)
-            return released_unfinished(job, now, until)
-
-        return [ending(job) for job in self.in_flight if job.key not in done]

@@ -6,15 +6,15 @@ It leaves when it was told to, has nothing left to do (``--drain``), or is to be
 import faulthandler
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from ..core.clock import NEVER, SECOND
-from ..core.job import ClaimKey
-from ..core.settlement import Settlement
+from ..core.job import ClaimKey, HeldJob
+from ..core.settlement import Settlement, released_unfinished
 from ..execution.outcomes import Outcome
 from ..queue.doorbell import remove
 from ..queue.settling import settle
-from .leases import HIDDEN_FOR
+from .deaths import timed_out
 from .options import WorkerOptions
 from .outage import retry_before
 from .process import STOPPING, end_within, notify_systemd, resident
@@ -24,6 +24,7 @@ from .turn import Turns
 logger = logging.getLogger("django_vtqueue")
 
 LAST_ANNOUNCEMENTS = 5.0  # seconds for the receivers of signals when everything has ended
+HIDDEN_FOR = SECOND  # a job whose code may still be running, after its release
 GONE_WITHIN = 0.7 * HIDDEN_FOR / SECOND  # seconds after the release of jobs whose code still runs
 SIGNED_OFF_WITHIN = GONE_WITHIN / 2  # seconds for which the worker's row may be locked
 LAST_COUNTS = 1.0  # seconds for the statistics, should the database be locked
@@ -119,7 +120,7 @@ def settle_at_last(turns: Turns, read_mail: Callable[[float], object], *, releas
         # As of now: it may have taken long to get the lock.
         read_mail(0)
         outcomes[:] = work.outcomes
-        unfinished[:] = turns.leases.endings([outcome.job for outcome in outcomes]) if release else []
+        unfinished[:] = endings(turns, {outcome.job.key for outcome in outcomes}) if release else []
         lost.clear()
         lost.update(settle(turns.engine, [*(outcome.settlement for outcome in outcomes), *unfinished]))
         if unfinished:
@@ -134,3 +135,19 @@ def settle_at_last(turns: Turns, read_mail: Callable[[float], object], *, releas
         work.recorder.count_endings(given_back)
     work.after_commit(outcomes, lost)
     return bool(unfinished)
+
+
+def endings(turns: Turns, finished: Collection[ClaimKey]) -> list[Settlement]:
+    """Return the settlements of the jobs in flight that have not finished: they are released.
+
+    Their code may still run, so they are hidden for a second; the process must have ended before that. A job that was
+    told to end and did not has timed out.
+    """
+    in_flight, now = turns.work.in_flight, turns.engine.now()
+
+    def ending(job: HeldJob) -> Settlement:
+        if in_flight.asked_to_end(job.key):
+            return timed_out(turns.work.backend, job, now)
+        return released_unfinished(job, now, now + HIDDEN_FOR)
+
+    return [ending(job) for job in in_flight if job.key not in finished]

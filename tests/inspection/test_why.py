@@ -28,7 +28,7 @@ from django_vtqueue.queue.pauses import pause
 from django_vtqueue.queue.settling import settle
 from django_vtqueue.queue.workers import serves
 from django_vtqueue.tasks.compat import task_backends
-from django_vtqueue.tasks.task import found_tasks
+from django_vtqueue.tasks.lookup import found_tasks
 from tests import project
 from tests.fake_clock import FakeClock
 from tests.project import limited, tasks

@@ -27,7 +27,7 @@ from .running import PATIENCE, Running, python
 SIGNALS = [signal.SIGTERM, signal.SIGINT]
 ALL_SIGNALS = [*SIGNALS, signal.SIGHUP]
 # For how long others may not take what was given back (microseconds): on a busy machine it takes long to look.
-LONG_HIDDEN = {"worker.leases.HIDDEN_FOR": 20_000_000}
+LONG_HIDDEN = {"worker.shutdown.HIDDEN_FOR": 20_000_000}
 
 
 @pytest.mark.parametrize("number", ALL_SIGNALS)

@@ -14,7 +14,7 @@ from pytest_django import Settings
 from django_vtqueue import Queue, control, requeue
 from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.queue import dead_letters
-from django_vtqueue.tasks.task import loaded_task
+from django_vtqueue.tasks.lookup import loaded_task
 from tests.project import tasks
 
 

@@ -17,7 +17,7 @@ from django_vtqueue.models import DeadLetter, Job, Schedule, WorkerProcess
 from django_vtqueue.schedules import control, firing
 from django_vtqueue.schedules.declaring import vanished
 from django_vtqueue.tasks import recurring as registry
-from django_vtqueue.tasks.task import import_task_modules
+from django_vtqueue.tasks.lookup import import_task_modules
 from django_vtqueue.worker.schedules import Schedules
 
 from ..fake_clock import START, FakeClock, at

@@ -51,7 +51,8 @@ from django_vtqueue.tasks.compat import (
     task_finished,
     task_started,
 )
-from django_vtqueue.tasks.task import find_task, options_of
+from django_vtqueue.tasks.lookup import find_task
+from django_vtqueue.tasks.task import options_of
 from django_vtqueue.worker.inline import run_due
 from tests import project
 from tests.pending import run_pending

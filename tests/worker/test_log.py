@@ -13,7 +13,8 @@ from django_vtqueue.core.job import HeldJob
 from django_vtqueue.core.settlement import failed
 from django_vtqueue.management.output import is_terminal
 from django_vtqueue.runtime.forks import dump_threads_at
-from django_vtqueue.worker.log import job_name, log_lines, words
+from django_vtqueue.worker.log import job_name, words
+from django_vtqueue.worker.logging_setup import log_lines
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from django.utils.log import CallbackFilter, RequireDebugTrue
 from pytest_django import Settings
 
 from django_vtqueue.tasks.compat import FRAMEWORK_LOGGER
-from django_vtqueue.worker.log import heard, without_unread_records
+from django_vtqueue.worker.logging_setup import heard, without_unread_records
 
 
 def stream(level: int, *filters: logging.Filter) -> logging.Handler:

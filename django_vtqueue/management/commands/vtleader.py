@@ -19,7 +19,7 @@ from ...patterns.guarded_command import Guarded, reap_orphans
 from ...patterns.holder import Holder
 from ...patterns.lease import leader
 from ...runtime.forks import handling_signals
-from ...worker.log import log_lines
+from ...worker.logging_setup import log_lines
 from ..preconditions import refuse_file
 
 logger = logging.getLogger("django_vtqueue")

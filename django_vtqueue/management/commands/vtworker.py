@@ -28,9 +28,10 @@ from ...models import PARKED, Job
 from ...queue.pauses import paused
 from ...queue.schema import mismatch
 from ...runtime.forks import dump_threads_at
-from ...tasks.task import import_task_modules
+from ...tasks.lookup import import_task_modules
 from ...worker.inline import run_due
-from ...worker.log import WorkerLog, log_lines, without_unread_records
+from ...worker.log import WorkerLog
+from ...worker.logging_setup import log_lines, without_unread_records
 from ...worker.loop import Worker
 from ...worker.options import WorkerOptions, limits_of, scopes_of, served
 from ...worker.outage import Outage

@@ -19,7 +19,7 @@ from ...engines import engine_for
 from ...inspection.lists import ListQuery, Page, list_jobs, list_letters
 from ...inspection.state import count_children, state_word, waiting_sentence
 from ...models import DeadLetter, Job
-from ...tasks.task import find_task, import_task_modules, loaded_tasks
+from ...tasks.lookup import find_task, import_task_modules, loaded_tasks
 from ..arguments import duration_or_moment, not_empty, positive, remark_on
 from ..output import add_json, ago, arguments, as_json, in_one_line, iso, table
 
