@@ -86,7 +86,7 @@ def run_now(row: Schedule, database: str, task_modules: Sequence[str] = ()) -> T
     engine = engine_for(database)
     with engine.atomic():
         _of(row.name, database).update(last_at=F("last_at"))  # locks the row before a key, as a tick does
-        return publish(backend, task, row, engine.now())
+        return publish(backend, task, row, [engine.now()])[0]
 
 
 def _of(name: str, database: str, **conditions: Any):  # type: ignore[no-untyped-def]

@@ -45,67 +45,81 @@ def _waiting(database: str):  # type: ignore[no-untyped-def]
 
 
 def fire(engine: Engine, backend: VTQueueBackend, row: Schedule, now: int) -> bool:
-    """Publish what is due of a schedule and move it on, each tick and the move to the one after it in one transaction.
+    """Publish what is due of a schedule and move it on to its next tick, in one transaction.
 
-    Return whether a job was published, or the last one has not ended; not if another worker has done it, or nothing
-    that was missed is run. Raise QueueFull, and leave the tick as it is, if the queue has no room, and ValueError if
-    its ticks cannot be computed: another worker's machine may know its time zone. What else prevents a job is logged;
-    then only the ticks after it come.
+    Return whether it was published, or met its last job, which has not ended; not if another worker has done it, or
+    nothing that was missed is run. Raise QueueFull, and leave the ticks for which the queue has no room, and ValueError
+    if its ticks cannot be computed: another worker's machine may know its time zone. What else prevents a job is
+    logged; then only the ticks after it come.
     """
-    first, ticks = to_instant(cast(Any, row.next_at)), Ticks(row.expression, row.time_zone)
-    run, more = to_run(ticks, first, now, row.missed)
-    if not row.overlap:
-        run = run[:1]
-    following = ticks.after(now)
-    next_at: int | None = first
-    for tick, then in zip(run, [*run[1:], following], strict=True) if run else [(None, following)]:
-        try:
-            with engine.atomic():
-                if not _moved(engine, row, next_at, then):
-                    return next_at != first
-                if tick is not None:
-                    publish(backend, cast(Task, loaded_task(row.task_path)), row, tick)
-        except Exception as error:
-            if isinstance(error, QueueFull) or engine.trouble(error):
-                raise
-            logger.warning("schedule %r: its job cannot be published, so this tick is left out: %r", row.name, error)
-            _moved(engine, row, next_at, following)
-            return next_at != first
-        if more and next_at == first:
-            missed = f"{from_instant(first):%Y-%m-%d %H:%M:%S %Z}".strip()
-            told = "schedule %r: of the ticks missed since %s only the last %d are run"
-            logger.warning(told, row.name, missed, MOST_MISSED)
-        next_at = then
+    next_at, ticks = to_instant(cast(Any, row.next_at)), Ticks(row.expression, row.time_zone)
+    run, more = to_run(ticks, next_at, now, row.missed)
+    run = run if row.overlap else run[:1]
+    following, left = ticks.after(now), []
+    try:
+        with engine.atomic():
+            if not _moved(engine, row, following):
+                return False
+            if run:
+                published = publish(backend, cast(Task, loaded_task(row.task_path)), row, run)
+                if left := run[len(published) :]:
+                    _waiting(engine.alias).filter(pk=row.pk).update(next_at=left[0])
+    except Exception as error:
+        if isinstance(error, QueueFull) or engine.trouble(error):
+            raise
+        logger.warning("schedule %r: its job cannot be published, so this tick is left out: %r", row.name, error)
+        _moved(engine, row, following)
+        return False
+    if more and not left:
+        missed = f"{from_instant(next_at):%Y-%m-%d %H:%M:%S %Z}".strip()
+        told = "schedule %r: of the ticks missed since %s only the last %d are run"
+        logger.warning(told, row.name, missed, MOST_MISSED)
+    if left:
+        row.next_at = from_instant(left[0])
+        return fire(engine, backend, row, now)  # raises QueueFull, unless there is room by now
     return bool(run)
 
 
-def _moved(engine: Engine, row: Schedule, next_at: int | None, then: int | None) -> bool:
+def _moved(engine: Engine, row: Schedule, following: int | None) -> bool:
     """Move a schedule on, unless another process has done it, or has paused it."""
-    return bool(_waiting(engine.alias).filter(pk=row.pk, next_at=next_at).update(next_at=then))
+    return bool(_waiting(engine.alias).filter(pk=row.pk, next_at=row.next_at).update(next_at=following))
 
 
-def publish(backend: VTQueueBackend, task: Task, row: Schedule, tick: int) -> TaskResult:
-    """Publish the job of a tick, and note it in the row of the schedule, which the caller has locked.
+def publish(backend: VTQueueBackend, task: Task, row: Schedule, ticks: Sequence[int]) -> list[TaskResult]:
+    """Publish a job for each of these ticks, and note them in the row of the schedule, which the caller has locked.
 
-    Without overlap there is none while a job of the schedule, in whatever queue it is now, has not ended. The key is
-    for one that was requeued since, whose end is noted already.
+    Stop where the queue has no room for more; raise QueueFull if it has none at all. Without overlap there is none
+    while a job of the schedule, in whatever queue it is now, has not ended. The key is for one that was requeued since,
+    whose end is noted already.
     """
     task = task.using(
         **{name: value for name in ("queue_name", "priority") if (value := getattr(row, name)) not in ("", None)}
     )
+    call = (row.payload["args"], row.payload["kwargs"])
+    key = None if row.overlap else KEY + row.name
     table = Schedule.objects.using(backend.database).filter(pk=row.pk)
     before = noted(table.values_list("recent", flat=True).first(), backend.database, backend.now())
     if not row.overlap:
         for pk in unfinished(backend.database, before, backend.now()).values_list("pk", flat=True):
             with suppress(TaskResultDoesNotExist):  # it has just ended
                 change(result := backend.get_result(str(pk)), duplicate=True)
-                return result
+                return [result]
     enqueue = publishes_as_a_job(backend.enqueue_tick)  # it has no user who could be told that the queue is full
-    call, key = (row.payload["args"], row.payload["kwargs"]), None if row.overlap else KEY + row.name
-    result = enqueue(task, call, tick + random.randrange(row.jitter_us + 1), key)
-    if not getattr(result, "duplicate", False) and (job_id := parse_id(result.id)):
-        table.update(recent=[{"id": job_id.hex, "at": tick}, *before][:JOBS_KEPT], last_at=tick)
-    return result
+    results: list[TaskResult] = []
+    for tick in ticks:
+        try:
+            results.append(enqueue(task, call, tick + random.randrange(row.jitter_us + 1), key))
+        except QueueFull:
+            if not results:
+                raise
+            break
+    new = [
+        {"id": job_id.hex, "at": tick}
+        for tick, result in zip(ticks, results, strict=False)
+        if not getattr(result, "duplicate", False) and (job_id := parse_id(result.id))
+    ]
+    table.update(recent=[*reversed(new), *before][:JOBS_KEPT], **({"last_at": new[-1]["at"]} if new else {}))
+    return results
 
 
 def unfinished(database: str, runs: Sequence[Run], now: int) -> QuerySet[Job]:
