@@ -471,6 +471,33 @@ def test_a_lock_keeps_no_lease_waiting(postgresql_database: str) -> None:
         lease.release()
 
 
+def test_a_wait_for_locks_within_another_one(postgresql_database: str) -> None:
+    """A block of ``lock_timeout`` in another one, as of a lease that a signal handler renews, ends only itself."""
+    engine = engine_for(postgresql_database)
+
+    def setting() -> str:
+        with engine.transaction(), connections[postgresql_database].cursor() as cursor:
+            cursor.execute("SHOW lock_timeout")
+            return str(cursor.fetchone()[0])
+
+    with engine.lock_timeout(float("inf")):
+        with engine.lock_timeout(0):
+            assert setting() == "1ms"
+        assert setting() == "1d"
+    assert setting() == "0"
+
+
+def test_the_projects_own_lock_timeout(postgresql_database: str) -> None:
+    """One that is shorter than the queue's stays as it is."""
+    engine = engine_for(postgresql_database)
+    with transaction.atomic(using=postgresql_database), connections[postgresql_database].cursor() as cursor:
+        for own, expected in (("1500ms", "1500ms"), ("5min", "1min")):
+            cursor.execute(f"SET LOCAL lock_timeout = '{own}'")
+            engine.set_lock_timeout(60)  # type: ignore[attr-defined]
+            cursor.execute("SHOW lock_timeout")
+            assert cursor.fetchone()[0] == expected
+
+
 def test_the_time_of_connecting_is_no_error_of_the_clock(
     postgresql_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,7 +44,10 @@ WHEN_CUT_OFF = {
 UNCOMPILED = """
 SELECT before.jit, set_config('jit', 'off', true) FROM (SELECT current_setting('jit') AS jit OFFSET 0) AS before"""
 
-LOCK_TIMEOUT = "SELECT set_config('lock_timeout', %(milliseconds)s, true)"
+# Of the transaction; a shorter one that the project has set stays.
+LOCK_TIMEOUT = """
+SELECT set_config('lock_timeout', least(%(milliseconds)s, nullif(usual, 0))::int::text, true)
+FROM (SELECT extract(epoch FROM current_setting('lock_timeout')::interval) * 1000 AS usual) AS setting"""
 LONGEST_WAIT = 86_400.0  # seconds
 
 # Cancellations, moves, and bulks with unique keys change many rows beside control loops, which lock the same rows in
@@ -103,7 +106,7 @@ _measured: dict[str, Measured] = {}  # by alias: all threads of a process share 
 _cursors: "WeakKeyDictionary[BaseDatabaseWrapper, Any]" = WeakKeyDictionary()
 
 # Until when (boot clock) a transaction of a connection may wait for a lock, in a block of ``lock_timeout``.
-_lock_until: "WeakKeyDictionary[BaseDatabaseWrapper, float]" = WeakKeyDictionary()
+_lock_until: "WeakKeyDictionary[BaseDatabaseWrapper, float | None]" = WeakKeyDictionary()
 
 
 class PostgreSQLConnection:
@@ -249,15 +252,15 @@ class PostgreSQLConnection:
     def lock_timeout(self, seconds: float) -> Iterator[None]:
         """See Engine. It is said for each transaction, for nothing is kept in the session; a look alone has none."""
         connection = self.connection
-        _lock_until[connection] = clock.since_boot() + seconds
+        usual, _lock_until[connection] = _lock_until.get(connection), clock.since_boot() + seconds
         try:
             yield
         finally:
-            del _lock_until[connection]
+            _lock_until[connection] = usual
 
     def set_lock_timeout(self, seconds: float) -> None:
         """Have each statement until the end of the transaction wait so long for a lock, at the most."""
-        self._rows(LOCK_TIMEOUT, {"milliseconds": str(max(round(min(seconds, LONGEST_WAIT) * 1000), 1))})
+        self._rows(LOCK_TIMEOUT, {"milliseconds": max(round(min(seconds, LONGEST_WAIT) * 1000), 1)})
 
     @contextmanager
     def transaction_if(self, look: Callable[[float], T]) -> Iterator[T]:
