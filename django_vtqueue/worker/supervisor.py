@@ -42,6 +42,7 @@ T = TypeVar("T")
 
 LOOK_AT_CHILDREN = 0.1  # seconds between two looks at the children
 OVERTIME = 0.2  # seconds beyond a job's time limit after which its worker is killed: it may just be settling the job
+STARTS_TRIED = 10  # in a row, after which a drain takes children that end at their start for all that there will be
 LIVED = 5.0  # seconds: a child that ends sooner has probably not been able to start
 LEAVING = 2.0  # seconds for a child to give its jobs back and end, once it is to leave at once
 RELEASING = 5.0  # seconds for the release of what killed children held, should the database be locked
@@ -230,7 +231,8 @@ class Supervisor:
 
     def drained(self) -> bool:
         """Return whether all children are there, and neither they nor the dead hold a job, and nothing is due."""
-        if not self._children or not all(child.worker_id for child in self._children) or self.importing():
+        there = self._children or self._failures >= STARTS_TRIED
+        if not there or not all(child.worker_id for child in self._children) or self.importing():
             return False
         workers = [*self._dead, *(child.worker_id for child in self._children)]
         jobs = Job.objects.using(self.engine.alias).filter(state=states.RUNNING, worker_id__in=workers)
