@@ -6,7 +6,7 @@ It has three steps:
 - ``take`` leases them.
 - ``collect`` returns the jobs, after the commit. Their rows are read only now if the lease has not returned them.
 
-A worker finds and takes in one transaction, for it has looked already whether something is due (worker/next_due.py).
+A worker finds and takes in one transaction, for it has looked already whether something is due (worker/next_claim.py).
 ``Queue.claim`` finds without the write lock. If there is something to take, it finds again inside the transaction.
 """
 

@@ -146,7 +146,7 @@ class Worker:
         logger.info("vtworker %s %s", shown_worker(self.id), ANSWERS.get(self._obeyed, ANSWERS[GO_ON]))
         if self._obeyed == STOP and not self.shutdown.stops:
             self.read(Stop())
-        self.turns.next_due.forget()
+        self.turns.next_claim.forget()
 
     # Between turns
 

@@ -131,7 +131,7 @@ class Maintenance:
     def _tell(self, endings: Sequence[Settlement]) -> None:
         """Tell of ended jobs, and have any worker look for what is due now: they, their parents, what they held up."""
         self.work.note_ended_elsewhere(endings)
-        self.work.next_due.forget()
+        self.work.next_claim.forget()
         ring(self.work.backend.database, self.work.backend.settings.doorbells)
 
     def _unpark(self) -> int:
@@ -140,8 +140,8 @@ class Maintenance:
         self.unparking.cut_rates(self.engine, self.clock_repair)
         back, more = self.unparking.sweep(self.engine)
         if work.backend.limits.queues:
-            work.next_due.forget()  # what is due in a queue at its limit has become more, or may be claimed now
+            work.next_claim.forget()  # what is due in a queue at its limit has become more, or may be claimed now
         if back:
-            work.next_due.expect(0)
+            work.next_claim.expect(0)
             ring(work.backend.database, work.backend.settings.doorbells)
         return PRUNED_BATCH if more else 0

@@ -28,7 +28,7 @@ class PeriodicWork:
     """
 
     def __init__(self, engine: Engine, heartbeat: Heartbeat, work: Work) -> None:
-        self.engine, self.heartbeat, self.work, self.next_due = engine, heartbeat, work, work.next_due
+        self.engine, self.heartbeat, self.work, self.next_claim = engine, heartbeat, work, work.next_claim
         self.clock_repair = ClockRepair(engine)
         self.maintenance = Maintenance(work, self.clock_repair)
         self.cancel_and_progress = CancelAndProgress(engine, work.in_flight, work.leases)
@@ -45,21 +45,21 @@ class PeriodicWork:
     def do_what_is_due(self) -> None:
         """Do what is due, before a turn."""
         if self.clock_repair.go_on():  # before the heartbeat, which sets right what says that a clock was ahead
-            self.next_due.forget()
+            self.next_claim.forget()
             self.schedules.forget()
         if self.work.options.supervised and not self.heartbeat.origin_recorded and self.note_foreign():
             return  # its supervisor has moved in; this is another database
         if endings := self.heartbeat.keep():
-            self.next_due.forget()
+            self.next_claim.forget()
             self.work.note_ended_elsewhere(endings)
         self.work.recorder.write()
         self.cancel_and_progress.do_what_is_due()
         if not self.foreign and self.schedules.keep():
-            self.next_due.forget()
+            self.next_claim.forget()
 
     def note_ring(self, workers: bool) -> None:
         """Look for jobs, for the doorbell was rung; ``workers``: read the rows of the workers, too."""
-        self.next_due.note_ring()
+        self.next_claim.note_ring()
         if workers:
             self.heartbeat.others.look_again()
             self.heartbeat.next_at = 0.0
@@ -72,7 +72,7 @@ class PeriodicWork:
         self.look_at = now + (HEARING_LOOK if self.listener.hears else often)
         replaced = self.check_replaced()
         if changed := self.engine.changed():
-            self.next_due.forget()
+            self.next_claim.forget()
             self.heartbeat.others.look_again()
             self.cancel_and_progress.look_again()
             self.schedules.look_again()
@@ -91,7 +91,7 @@ class PeriodicWork:
             return True
         logger.warning("the database was replaced; this worker goes on with the new one")
         self.work.leases.renew_at = 0.0
-        self.next_due.forget()
+        self.next_claim.forget()
         self.heartbeat.forget()
         self.schedules.forget()
         return True

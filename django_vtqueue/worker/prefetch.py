@@ -32,12 +32,22 @@ class Prefetch:
         self._finished, self._took = 0, 0.0  # jobs since the last measurement, and the seconds of all of them
         self._measured_at = self._claimed_at = 0.0  # monotonic
         self._size = 1  # characters of a payload, of the last ones
+        self._none_found = False  # the last claim had no free slot, and found nothing that may be claimed ahead
 
     def depth(self) -> int:
         """Return how many jobs may wait for a thread; none at a pace at which they hardly wait for turns."""
         if self._pace < SLOW:
             return 0
         return min(int(self._pace * HORIZON), MOST_AHEAD, LARGEST // self._size)
+
+    def more(self, ahead: int) -> int:
+        """Return how many more jobs may be claimed ahead, beside those that are; a few are not worth a transaction."""
+        depth = 0 if self._none_found else self.depth()
+        return depth - ahead if depth - ahead > depth // 4 else 0
+
+    def note_claim(self, *, found: bool) -> None:
+        """Note whether the last claim had a free slot, or found something."""
+        self._none_found = not found
 
     def let_threads_catch_up(self, undispatched: Callable[[], int]) -> None:
         """Put the next turn off while more than a reserve of what may be claimed ahead has no thread yet.

@@ -31,7 +31,7 @@ class Turns:
     def __init__(self, work: Work, heartbeat: Heartbeat, scopes: Sequence[Scope]) -> None:
         self.work, self.heartbeat, self.scopes = work, heartbeat, scopes
         self.engine, self.backend = work.engine, work.backend
-        self.leases, self.next_due = work.leases, work.next_due
+        self.leases, self.next_claim = work.leases, work.next_claim
         overflow = overflowing(self.backend, scopes)
         self.claims = Claims(self.engine, work.limits, overflow, begins_later=work.transactional.is_transactional)
         self.pacing = Pacing()
@@ -81,7 +81,7 @@ class Turns:
         free, ahead = self.capacity()
         if work.take_next_transactional():
             free = max(free - 1, 0)  # a transactional job takes this slot
-        if not ((free or ahead) and self.next_due.may_find(opened=bool(outcomes))):
+        if not ((free or ahead) and self.next_claim.may_find(opened=bool(outcomes))):
             free = ahead = 0
         if not (outcomes or uncounted or free or ahead or work.next_transactional):
             return
@@ -143,7 +143,7 @@ class Turns:
         """Claim, inside the turn's transaction, what is run at once and what is run next."""
         now = self.engine.now()
         self.leases.notice_gap(now)
-        worker_id, only_due = self.leases.worker_id, self.next_due.without_look
+        worker_id, only_due = self.leases.worker_id, self.next_claim.without_look
         grace = self.leases.gaps.grace_period()
         return self.claims.claim(self.scopes, free, worker_id, now, grace_period=grace, ahead=ahead, only_due=only_due)
 
@@ -172,7 +172,7 @@ class Turns:
         if self.work.outcomes:
             return 0.0
         at = min(self.periodic.next_at(), self.leases.renew_at, self.work.next_at())
-        return min(at, time.monotonic() + self.next_due.seconds_to_sleep()) if any(self.capacity()) else at
+        return min(at, time.monotonic() + self.next_claim.seconds_to_sleep()) if any(self.capacity()) else at
 
     def look_at(self) -> float:
         """Return when to look at the database next (monotonic): not in trouble, nor as long as no slot is free."""
@@ -200,7 +200,7 @@ class Turns:
         if self._unsure:  # it may hold jobs that it does not know, and has to release
             return False
         try:
-            return self.next_due.nothing_before(self.engine.now() + microseconds(seconds))
+            return self.next_claim.nothing_before(self.engine.now() + microseconds(seconds))
         except Exception as error:
             self.recover(error)
             return False

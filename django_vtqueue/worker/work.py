@@ -25,7 +25,7 @@ from .in_flight import InFlight
 from .job_clocks import JobClocks
 from .leases import Leases
 from .log import WorkerLog, job_name
-from .next_due import NextDue
+from .next_claim import NextClaim
 from .options import WorkerOptions, limits_of
 from .prefetch import Prefetch
 from .shared_state import SharedState
@@ -56,7 +56,7 @@ class Work:
         self.engine, self.backend, self.pool, self.options, self.log = engine, backend, pool, options, log
         self.state = state
         self.limits = replace(limits_of(backend, options), imports=Imports(self.load))
-        self.next_due = NextDue(engine, scopes, backend.limits)
+        self.next_claim = NextClaim(engine, scopes, backend.limits)
         self.in_flight = InFlight()
         self.clocks = JobClocks(self.in_flight, backend, state)
         self.leases = Leases(engine, worker_id, backend, self.in_flight)
@@ -66,7 +66,6 @@ class Work:
         self.outcomes: list[Outcome] = []  # finished, not yet settled
         self.next_transactional: HeldJob | None = None  # a transactional job whose turn it is
         self.jobs_started = 0
-        self._none_ahead = False  # the last claim had no free slot, and found nothing that may be claimed ahead
 
     # Capacity
 
@@ -81,9 +80,7 @@ class Work:
         if self.options.max_jobs:
             claimed = self.jobs_started + len(self.transactional) + bool(self.next_transactional)
             return max(min(free, self.options.max_jobs - claimed), 0), 0
-        depth = 0 if self._none_ahead else self.prefetch.depth()
-        ahead = min(depth + min(free, 0), BATCH)
-        return max(free, 0), ahead if ahead > depth // 4 else 0  # a few more are not worth a transaction
+        return max(free, 0), min(self.prefetch.more(-min(free, 0)), BATCH)
 
     def free_slots(self) -> int:
         """Return how many slots are free; less than 0: so many jobs were claimed ahead of the slots.
@@ -124,7 +121,7 @@ class Work:
 
     def start_claimed(self, taken: Taken, free: int) -> None:
         """After the commit of a claim for ``free`` slots: start what was claimed."""
-        self._none_ahead = not (free or taken.rows)
+        self.prefetch.note_claim(found=bool(free or taken.rows))
         self.recorder.count_endings(taken.endings)
         for settlement in taken.buried:
             self.pool.announce_burial(settlement)
@@ -141,7 +138,7 @@ class Work:
         self.prefetch.add(running)
         self.tell_supervisor()  # before a task may keep the interpreter to itself
         self.pool.run(running)
-        self.next_due.note_claim(taken.everything, took=bool(taken.rows))
+        self.next_claim.note_claim(taken.everything, took=bool(taken.rows))
 
     def run_transactional(self, may_begin: bool) -> None:
         """Have the transactional job run whose attempt was counted now; release it if it may not begin any more."""
@@ -195,7 +192,7 @@ class Work:
         """Note what came of a job: its settlement is made in the next turn, if it was not made with its task."""
         self.transactional.note_finished(outcome.job.key)
         if outcome.job.concurrency_key or outcome.job.queue_name in self.backend.limits.queues:
-            self.next_due.expect(0)  # its end makes room
+            self.next_claim.expect(0)  # its end makes room
         if outcome.settled is Settled.OPEN:
             self.in_flight.finish(outcome.job.key)
             self.outcomes.append(outcome)
@@ -241,9 +238,9 @@ class Work:
             job, settlement = outcome.job, outcome.settlement
             self.in_flight.remove(job.key)
             if settlement.waiting or job.parent_id:
-                self.next_due.forget()  # what it waits for may have come already; its parent may be due now
+                self.next_claim.forget()  # what it waits for may have come already; its parent may be due now
             elif settlement.state == states.READY:
-                self.next_due.expect(settlement.due_at or 0)
+                self.next_claim.expect(settlement.due_at or 0)
             if settlement.cancelled:
                 self.pool.announce_burial(settlement)
             elif not settlement.uses_no_attempt or settlement.waiting:
