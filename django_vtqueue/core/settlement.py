@@ -53,7 +53,7 @@ class Settlement:
 
     @property
     def others_due(self) -> bool:
-        """Whether jobs may be due now for other workers: itself, the next one of its key, or its parent."""
+        """Whether other workers may have to look: it was given back, or the next of its key, or its parent, is due."""
         return self.uses_no_attempt or self.unparked or self.job.parent_id is not None
 
     @property
