@@ -324,6 +324,7 @@ class Engine(Portable, Settling, RowLocks, Overflow, Limiting, DurableSteps, Clo
         """
         return None
 
+    @staticmethod
     @abstractmethod
-    def trouble(self, error: BaseException) -> Trouble | None:
+    def trouble(error: BaseException) -> Trouble | None:
         """Return what is wrong with the database if that is the cause of this error, else None."""

@@ -1,4 +1,4 @@
-"""A connection to PostgreSQL: its transactions, its clock, its errors, and the execution of statements."""
+"""A connection to PostgreSQL: its transactions, its clock, and the execution of statements."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -14,7 +14,6 @@ from django.db.utils import DatabaseError, InterfaceError, OperationalError
 from ...core import clock
 from ...core.clock import SECOND
 from ...core.job import ClaimKey
-from ..trouble import Trouble
 from .task_transaction import task_transaction
 
 T = TypeVar("T")
@@ -56,30 +55,6 @@ LONGEST_WAIT = 86_400.0  # seconds
 # and begins again.
 YIELDS, PATIENCE = 20, "100ms"
 YIELDS_AT = ("55P03", "40P01")  # lock_timeout, a deadlock
-
-# The first two, three, or all five letters of SQLSTATE; see PostgreSQL's appendix A.
-RIGHTS = "42501"
-TROUBLES = {
-    "40": Trouble.BUSY,  # a deadlock, or what REPEATABLE READ refuses
-    "55P03": Trouble.BUSY,  # lock_timeout
-    "57014": Trouble.BUSY,  # statement_timeout, which a lock may take; or people have it cancelled
-    "53100": Trouble.DISK,
-    "53": Trouble.GONE,  # no connection, no memory, or no room for a lock is free
-    "25006": Trouble.DISK,  # read-only
-    "58": Trouble.DISK,
-    "42P01": Trouble.SCHEMA,
-    "42703": Trouble.SCHEMA,
-    RIGHTS: Trouble.RIGHTS,
-    "42P10": Trouble.SCHEMA,  # no index for ON CONFLICT
-    "XX001": Trouble.DAMAGED,
-    "XX002": Trouble.DAMAGED,
-    "08": Trouble.GONE,
-    "57P": Trouble.GONE,  # the server stops, or starts
-    "25P03": Trouble.GONE,  # idle_in_transaction_session_timeout
-    "25P04": Trouble.GONE,  # transaction_timeout
-    "3D000": Trouble.GONE,
-}
-
 
 # Of several readings the quickest is the surest: one in which this process was stopped, or the answer came late, is
 # wrong by about half of its time.
@@ -299,15 +274,6 @@ class PostgreSQLConnection:
         snapshot = self._value("SELECT pg_current_snapshot()::text", {})
         before, self._snapshot = self._snapshot, snapshot
         return bool(snapshot != before)
-
-    def trouble(self, error: BaseException) -> Trouble | None:
-        cause = next((each for each in (error, error.__cause__) if getattr(each, "sqlstate", None)), None)
-        state = getattr(cause, "sqlstate", None)
-        if state == RIGHTS and not str(cause.diag.source_function).startswith("aclcheck"):  # type: ignore[union-attr]
-            return None  # a trigger, or the security of rows: it refuses this row, and not each one
-        if state is None:
-            return Trouble.GONE if isinstance(error, OperationalError | InterfaceError) else None
-        return next((TROUBLES[key] for key in (state, state[:3], state[:2]) if key in TROUBLES), None)
 
     @property
     def _in_transaction(self) -> bool:

@@ -26,6 +26,7 @@ from .overflow import PostgreSQLOverflow
 from .settling import PostgreSQLSettling
 from .statements import HELD, guard, uuids
 from .steps import PostgreSQLSteps
+from .trouble import trouble
 
 
 class HandleField(UUIDField):
@@ -57,6 +58,7 @@ class PostgreSQLEngine(
     shortest_wait = 1.0  # who takes the same row is waited for, with the commits of all that ask meanwhile
     looks_first = False
     locks_rows = True
+    trouble = staticmethod(trouble)
 
     def lock_queue(self, queue_name: str) -> None:
         self._lock(OF_QUEUE, [queue_name])

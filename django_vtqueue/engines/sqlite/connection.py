@@ -1,8 +1,7 @@
-"""A connection to SQLite: its transactions, its file, its errors, and the execution of statements."""
+"""A connection to SQLite: its transactions, its file, and the execution of statements."""
 
 import json
 import os
-import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
@@ -13,15 +12,14 @@ from typing import Any, TypeVar, cast
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
-from django.db.utils import InterfaceError, OperationalError, ProgrammingError
+from django.db.utils import OperationalError
 
 from ...core import clock
 from ...core.job import ClaimKey
 from ..routing import shares_disk
-from ..trouble import Trouble
 from . import wal
 from .cursor import execute
-from .file import File, FileExchanged, never_created
+from .file import File, never_created
 from .file_checks import require_safe_file
 from .lock import (
     BUSY,
@@ -41,10 +39,6 @@ from .task_transaction import task_transaction
 
 Read = TypeVar("Read")
 T = TypeVar("T")
-
-DISK = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
-DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-
 
 _changed: Callable[[Any], int] = attrgetter("rowcount")
 all_rows: Callable[[Any], list[tuple[Any, ...]]] = methodcaller("fetchall")
@@ -181,22 +175,6 @@ class SQLiteConnection:
             return wal.shorten(self._connected().connection, size)
         self._shortening = self._shortening or wal.Shortening(self.path())
         return self._shortening.begin(size)
-
-    def trouble(self, error: BaseException) -> Trouble | None:
-        code = code_of(error)
-        if code in BUSY:
-            return Trouble.BUSY
-        if code in DISK:
-            return Trouble.DISK
-        if code in DAMAGED:
-            return Trouble.DAMAGED
-        if code == sqlite3.SQLITE_ERROR and re.search("no such (table|column|index)|has no column", str(error)):
-            return Trouble.SCHEMA
-        if isinstance(error, FileExchanged):
-            return Trouble.GONE
-        if isinstance(error, InterfaceError | ProgrammingError | sqlite3.ProgrammingError) and "closed" in str(error):
-            return Trouble.GONE
-        return None
 
     def _held(self, seconds: float) -> None:
         self.last_hold = seconds

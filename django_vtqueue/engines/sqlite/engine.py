@@ -31,6 +31,7 @@ from .overflow import SQLiteOverflow
 from .settling import SQLiteSettling
 from .statements import guard
 from .steps import SQLiteSteps
+from .trouble import trouble
 
 NO_KEY = (None,)
 FIRST = 4  # rows that are read as one value, before it is known how large they are
@@ -68,6 +69,7 @@ class SQLiteEngine(SQLiteDue, SQLiteSettling, SQLiteOverflow, SQLiteLimits, SQLi
 
     kept_open = True  # to open it anew takes 0.3 ms
     outdated = staticmethod(outdated)
+    trouble = staticmethod(trouble)
     prepare = staticmethod(replace_begin)
     has_open_cursor = staticmethod(has_open_cursor)
 
