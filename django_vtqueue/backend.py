@@ -22,9 +22,10 @@ from .core.job import NewJobs
 from .core.unique import DONE, KEEP, REPLACE
 from .engines import Engine, database_of, engine_for
 from .queue import workers
-from .queue.arguments import checked_moment, checked_queue_name, due_from, start_by_of
+from .queue.arguments import checked_queue_name
 from .queue.back_pressure import await_room, not_retried_with_caller
 from .queue.limits import Limits
+from .queue.moments import checked_moment, due_from, start_by_of
 from .queue.publishing import publish
 from .tasks import settings_checks
 from .tasks.calls import Call, checked_calls

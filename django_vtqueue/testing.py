@@ -29,7 +29,8 @@ from .engines import engine_for, options_for
 from .exceptions import Cancelled, Retry
 from .execution.outcomes import Outcome
 from .models import DeadLetter, Job
-from .queue.arguments import checked_moment, due_from, served_queue_name
+from .queue.arguments import served_queue_name
+from .queue.moments import checked_moment, due_from
 from .runtime.event_loops import in_event_loop, in_thread
 from .tasks.calls import checked_task
 from .tasks.compat import Task, TaskResult, task_backends

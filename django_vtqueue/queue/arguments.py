@@ -1,66 +1,14 @@
-"""The arguments of a publish and of what people do with queues: moments, names, priorities."""
+"""The arguments of a publish, and of what people do with queues: names, payloads, priorities, who it was."""
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
 from typing import Any
 
-from django.conf import settings
-from django.utils import timezone
-
-from ..core import clock
 from ..core.failures import shown, storable
-from ..core.humanize import time_of
 from ..core.names import is_name, is_reserved, name_rule, refusal
 from ..engines import named_queues, options_of_database
 
 MIN_PRIORITY, MAX_PRIORITY = -100, 100
 LONGEST_BY = 150  # characters of the name of a user
-
-
-def due_from(now: int, publish_at: datetime | timedelta | None, delay: float | timedelta | None = None) -> int:
-    """Return the instant from which a job may be claimed; raise ValueError for a naive datetime where USE_TZ is on."""
-    if publish_at is None:
-        return now if delay is None else max(now + clock.microseconds(delay), now)
-    checked_moment(publish_at, "publish_at")
-    if delay is not None:
-        raise ValueError("Give publish_at or delay, not both.")
-    return max(instant_of(publish_at, now, "publish_at"), now)
-
-
-def start_by_of(now: int, due_at: int, expires: datetime | timedelta | float | None) -> int | None:
-    """Return the instant by which a job must have started; raise ValueError if that is over, or before it is due."""
-    if expires is None:
-        return None
-    if not isinstance(expires, datetime | timedelta | int | float):
-        raise TypeError(f"expires is {expires!r}, but must be a datetime, or a duration (seconds or a timedelta).")
-    instant = instant_of(expires, now, "expires")
-    if instant <= now:
-        raise ValueError(f"expires is {expires!r}, which is over: give a later moment, or a duration above 0.")
-    if instant <= due_at:
-        raise ValueError(
-            f"expires is {expires!r}, which is not after the moment at which the job is due "
-            f"({time_of(clock.from_instant(due_at))}), so it could never start. Give a later moment, or a longer "
-            "duration: that begins now."
-        )
-    return instant
-
-
-def checked_moment(given: datetime | timedelta | None, name: str) -> None:
-    """Raise TypeError for what is neither a moment nor a duration from now; ``name``: that of the argument."""
-    if given is not None and not isinstance(given, datetime | timedelta):
-        raise TypeError(f"{name} is {given!r}, but must be a datetime or a timedelta: timedelta(seconds=60) from now.")
-
-
-def instant_of(given: datetime | timedelta | float, now: int, name: str) -> int:
-    """Return the instant of a moment, or of a duration from ``now``; ``name``: that of the argument, for errors.
-
-    Raise ValueError for a naive datetime where USE_TZ is on.
-    """
-    if not isinstance(given, datetime):
-        return now + clock.microseconds(given)
-    if settings.USE_TZ and timezone.is_naive(given):
-        raise ValueError(f"{name} is a naive datetime while USE_TZ is on; use timezone.make_aware() on it.")
-    return clock.to_instant(given)
 
 
 def checked_queue_name(name: str) -> str:

@@ -15,8 +15,9 @@ from ..core.failures import printable, storable
 from ..core.humanize import time_of
 from ..core.job import Scope
 from ..engines import Engine, database_for, engine_for
-from .arguments import LONGEST_BY, checked_queue_name, instant_of
+from .arguments import LONGEST_BY, checked_queue_name
 from .doorbell import wake_workers
+from .moments import instant_of
 
 if TYPE_CHECKING:
     from ..models import QueueState

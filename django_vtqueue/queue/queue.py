@@ -32,12 +32,13 @@ from ..core.settlement import failed
 from ..core.unique import DONE, KEEP, REPLACE, Keys, keys_of
 from ..engines import Engine, database_for, engine_for, options_for
 from ..exceptions import LeaseLost
-from .arguments import checked_payloads, checked_priority, checked_queue_name, due_from, start_by_of
+from .arguments import checked_payloads, checked_priority, checked_queue_name
 from .back_pressure import await_room
 from .claimed_job import ClaimedJob, checked_claim
 from .claims import Claims, Found, collect
 from .consumer import consume
 from .limits import Limits
+from .moments import due_from, start_by_of
 from .pauses import pause, resume
 from .publishing import publish
 from .settling import settle

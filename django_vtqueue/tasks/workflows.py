@@ -16,7 +16,7 @@ from ..core.encoding import normalize
 from ..core.failures import class_path
 from ..core.job import SHORT
 from ..exceptions import WorkflowFailed
-from ..queue.arguments import due_from, start_by_of
+from ..queue.moments import due_from, start_by_of
 from .calls import TaskCall
 from .compat import InvalidTask, Task, TaskResult, TaskResultStatus
 from .context import JobContext
