@@ -13,7 +13,7 @@ import stat
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache, partial
 from hashlib import blake2b
@@ -23,7 +23,6 @@ from pathlib import Path
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from ..core.ids import new_id
 from ..engines import engine_for, options_of_database, shares_disk
 
 logger = logging.getLogger("django_vtqueue")
@@ -33,7 +32,6 @@ LOOK = 0.1
 RARE_LOOK = 0.25  # where nothing was written lately; and for a result: people, not only workers, may end the job
 HEARING_LOOK = 1.0  # where LISTEN reports the commits of all hosts (engines/postgresql/listening.py)
 
-RESULTS = "results"  # the folder, inside that of the workers' bells, of the bells of those who wait for a result
 CACHED_FOR = 1.0  # seconds for which a publisher uses the paths that it found
 RING, CLOSE = b"ring", b"close"  # what is sent to a bell
 WORKERS = b"workers"  # rung at one worker: the rows of the workers have something for it
@@ -120,7 +118,7 @@ class Doorbell:
 
     def ring(self, workers: bool = False) -> None:
         """Ring it, from another thread of this process."""
-        _send(self.path, WORKERS if workers else RING)
+        send(self.path, WORKERS if workers else RING)
 
     def wait_for(self, seconds: float) -> None:
         """Block until it is rung, for ``seconds`` at the most."""
@@ -154,14 +152,14 @@ class Doorbell:
         """Take the bell away; a thread that waits at it goes on."""
         if self._socket is None:
             return
-        _send(self.path, CLOSE)
+        send(self.path, CLOSE)
         remove(self.path)
         self._socket.close()
 
 
 def ring_worker(path: str) -> None:
     """Ring one worker's bell so that it reads the rows of the workers at once; never waits, never raises."""
-    _send(path, WORKERS)
+    send(path, WORKERS)
 
 
 def exists(path: str | Path) -> bool:
@@ -191,7 +189,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_sender.cache_clear)
 
 
-def _send(path: str, message: bytes = RING) -> bool:
+def send(path: str, message: bytes = RING) -> bool:
     """Ring a bell; never waits, never raises. Return False if nothing listens at it any more."""
     try:
         _sender().sendto(message, socket.MSG_DONTWAIT, path)
@@ -225,31 +223,8 @@ def ring(alias: str, folder: str | None) -> None:
 def ring_here(alias: str, folder: str | None) -> None:
     """Ring the doorbells of a database in this folder; never waits, never raises."""
     for path in _bells(alias, folder):
-        if not _send(path) and path.rpartition("-")[2].startswith(UNPROVEN):
+        if not send(path) and path.rpartition("-")[2].startswith(UNPROVEN):
             remove(path)  # left by a dead consumer; a worker's is its proof of death, and stays
-
-
-def result_bell(alias: str, folder: str | None, job_id: str) -> Doorbell:
-    """Return a bell that is rung when a job has ended; see ring_results."""
-    bells = folder_of(folder)
-    with suppress(OSError):
-        bells.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return Doorbell(alias, bells / RESULTS, f"{job_id[-16:]}.{new_id()[-4:]}")
-
-
-def ring_results(alias: str, folder: str | None, job_ids: Iterable[str]) -> None:
-    """Wake those on this machine who wait for the end of one of these jobs; never waits, never raises."""
-    bells = folder_of(folder) / RESULTS
-    try:
-        names = os.listdir(bells)
-    except OSError:  # nothing has waited yet
-        return
-    if not names:
-        return
-    ended = {f"{name_of(alias)}-{job_id[-16:]}" for job_id in job_ids}
-    for name in names:
-        if name.rpartition(".")[0] in ended and not _send(str(bells / name)):
-            remove(str(bells / name))  # left by a dead process
 
 
 def wake_workers(database: str) -> None:

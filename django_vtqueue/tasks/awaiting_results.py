@@ -10,7 +10,8 @@ from django.db import connections
 
 from ..backend import VTQueueBackend
 from ..core.allowed import Invalid, duration
-from ..queue.doorbell import RARE_LOOK, Doorbell, result_bell
+from ..queue.doorbell import RARE_LOOK, Doorbell
+from ..queue.result_bells import result_bell
 from .compat import TaskResult, TaskResultStatus, task_backends
 
 R = TypeVar("R", bound=TaskResult)

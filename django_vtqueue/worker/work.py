@@ -17,8 +17,9 @@ from ..engines import Engine
 from ..execution.outcomes import Outcome, Settled, not_executed
 from ..execution.time_limits import longest_runs
 from ..queue.claims import Taken, collect
-from ..queue.doorbell import ring, ring_results
+from ..queue.doorbell import ring
 from ..queue.imports import Imports
+from ..queue.result_bells import ring_results
 from ..queue.settling import settle, settled_before
 from ..tasks.task_limits import load_task
 from .in_flight import InFlight
