@@ -12,7 +12,8 @@ from ..engines import engine_for
 from ..fields import StoredText
 from ..models import Job
 from ..queue.doorbell import wake_workers
-from .rows import Refusals, Tables, put, put_back
+from .arrival import put, put_back
+from .rows import Refusals, Tables
 
 OUTBOX, INBOX = f"{MOVES}out", f"{MOVES}in"
 EMPTY = StoredText("{}")
