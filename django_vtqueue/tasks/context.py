@@ -22,8 +22,8 @@ from ..runtime.event_loops import in_thread
 from . import waits
 from .calls import TaskCall
 from .compat import TaskContext, TaskResult
+from .iteration import iterate
 from .ledger import Ledger
-from .loops import iterate
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Model)

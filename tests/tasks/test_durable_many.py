@@ -269,7 +269,7 @@ def test_iterate(source: Any) -> None:
 
 def test_iterate_a_queryset(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows go by primary key, some at a time, whatever the order of the queryset is."""
-    monkeypatch.setattr("django_vtqueue.tasks.loops.CHUNK", 2)
+    monkeypatch.setattr("django_vtqueue.tasks.iteration.CHUNK", 2)
     for name in "edcba":
         Effect.objects.create(name=name, value=7)
     fatal = {"d", "b"}
