@@ -13,9 +13,9 @@ from typing import Any
 from .. import __version__
 from ..backend import VTQueueBackend
 from ..core.clock import NEVER
+from .late_renewals import Renewals
 from .log import WorkerLog
 from .options import WorkerOptions
-from .renewals import Renewals
 from .shared_state import SharedState, new_memory
 
 logger = logging.getLogger("django_vtqueue")

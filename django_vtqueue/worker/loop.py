@@ -4,7 +4,7 @@ There are four exceptions:
 
 - A transactional task renews and settles its job in its own transaction; a transactional step renews it in its own.
 - The handler of a raw job may extend or settle it itself.
-- On PostgreSQL a thread renews while a row lock keeps the loop (``renewals.py``).
+- On PostgreSQL a thread renews while a row lock keeps the loop (``late_renewals.py``).
 - The supervisor renews what this process does not renew in time, and settles what this process leaves.
 
 All input reaches the loop through one mailbox. It takes a turn when there is something to do, and sleeps in between.
@@ -25,10 +25,10 @@ from ..queue.doorbell import Doorbell, folder_of
 from ..queue.workers import ANSWERS, GO_ON, STOP
 from ..runtime.signal_safe_queue import SignalSafeQueue
 from .heartbeat import PERIOD, Heartbeat
+from .late_renewals import RenewalThread
 from .log import WorkerLog
 from .options import WorkerOptions, scopes_of, served
 from .process import WATCHDOG, notify_systemd, open_devnull
-from .renewals import RenewalThread
 from .shared_state import SharedState
 from .shutdown import Shutdown, end_jobs
 from .thread_pool import Pool

@@ -5,8 +5,8 @@ import time
 import pytest
 
 from django_vtqueue.core.clock import NEVER
+from django_vtqueue.worker.late_renewals import HANGS, RenewalThread
 from django_vtqueue.worker.leases import Leases
-from django_vtqueue.worker.renewals import HANGS, RenewalThread
 
 
 @pytest.mark.parametrize(("late", "due"), [(-1, False), (1, True), (HANGS - 10, True), (HANGS + 1, False)])

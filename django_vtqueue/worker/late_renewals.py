@@ -1,4 +1,4 @@
-"""Renewals beside a control loop, on PostgreSQL: no lease ends because a row lock keeps the loop waiting.
+"""Renewals beside a control loop that is late, on PostgreSQL: no lease ends because a row lock keeps the loop waiting.
 
 A transaction of the project may lock the row of one job, or a limit, for any time, and the loop has to
 wait for it. Its other jobs have nothing to do with that.
