@@ -9,8 +9,9 @@ from typing import Any, cast
 
 from .. import __version__
 from ..runtime.forks import dump_threads_at, handle_signal
-from .process import exit_at_once, stop_signals
+from .process import exit_at_once
 from .shared_state import SharedState
+from .stop_signals import stop_signals
 
 
 def main(given: dict[str, Any]) -> None:

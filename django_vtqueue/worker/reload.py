@@ -18,7 +18,7 @@ from pathlib import Path
 from django.utils import autoreload
 
 from ..runtime.forks import handle_signal
-from .process import stop_signals
+from .stop_signals import stop_signals
 
 logger = logging.getLogger("django_vtqueue")
 

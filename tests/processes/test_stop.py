@@ -276,7 +276,7 @@ def test_a_server_that_gives_no_answer_keeps_no_worker(
     database: Database, start_worker: Start, tmp_path: Path, server: Server, busy: bool, options: tuple[str, ...]
 ) -> None:
     """After a second signal, or --shutdown-timeout, the worker ends and says why; what it held is not touched."""
-    worker = start_worker(*options, constants={"worker.process.ANSWERED_WITHIN": 2})
+    worker = start_worker(*options, constants={"worker.stop_signals.ANSWERED_WITHIN": 2})
     job_id = begin(database, tmp_path) if busy else ""
     with standing_still(database, server):
         worker.signal(*SIGNALS[: 1 if options else 2])
@@ -300,7 +300,7 @@ def test_a_server_that_answers_nobody_keeps_no_worker_that_begins(
     """A worker that waits for its first connection ends, too."""
     os.kill(server.pid, signal.SIGSTOP)
     try:
-        worker = start_worker(ready=False, constants={"worker.process.ANSWERED_WITHIN": 2})
+        worker = start_worker(ready=False, constants={"worker.stop_signals.ANSWERED_WITHIN": 2})
         wait_until(lambda: handles(worker, signal.SIGTERM))
         for number in SIGNALS:
             worker.signal(number)

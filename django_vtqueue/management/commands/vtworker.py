@@ -35,9 +35,10 @@ from ...worker.logging_setup import log_lines, without_unread_records
 from ...worker.loop import Worker
 from ...worker.options import WorkerOptions, limits_of, scopes_of, served
 from ...worker.outage import Outage
-from ...worker.process import READY, StopSignals, exit_at_once, fill_streams, notify_systemd
+from ...worker.process import READY, exit_at_once, fill_streams, notify_systemd
 from ...worker.progress_bar import drain_bar, waiting_in
 from ...worker.reload import run_with_reload, stop_with_parent
+from ...worker.stop_signals import StopSignals
 from ...worker.supervisor import Supervisor
 from ...worker.thread_pool import ThreadRefused
 from ..arguments import add_backend, at_once, option_of, positive, seconds

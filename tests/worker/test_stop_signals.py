@@ -1,4 +1,4 @@
-"""A worker as a process: the end that its signals bring about, whatever it waits for, and no other process."""
+"""The signals that stop a worker: they end its process, whatever it waits for, and no other process."""
 
 import subprocess
 import sys
@@ -7,16 +7,16 @@ import pytest
 
 PROGRAM = """
 import _thread, os, signal, sys
-from django_vtqueue.worker import process
+from django_vtqueue.worker import stop_signals
 
-process.ANSWERED_WITHIN = process.SAID_WITHIN = 0.1
+stop_signals.ANSWERED_WITHIN = stop_signals.SAID_WITHIN = 0.1
 
 def refuse(*given):
     raise RuntimeError("can't start new thread")
 
 if "refused" in sys.argv:
-    process.start_new_thread = refuse
-signals = process.StopSignals(owns_process=True, timeout=0.0)
+    stop_signals.start_new_thread = refuse
+signals = stop_signals.StopSignals(owns_process=True, timeout=0.0)
 signals.then(lambda: print("noted", flush=True))
 with signals.listening():
     os.kill(os.getpid(), signal.SIGTERM)
