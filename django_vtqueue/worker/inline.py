@@ -14,9 +14,9 @@ from ..engines import engine_for
 from ..execution.execute import execute
 from ..execution.outcomes import Outcome, Settled, announce, burial
 from ..queue.claims import Claims, collect
-from ..queue.imports import Imports
 from ..queue.limits import Limits
 from ..queue.settling import settle
+from ..queue.unloaded_tasks import Imports
 from ..tasks.task_limits import load_task
 
 

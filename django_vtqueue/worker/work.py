@@ -18,9 +18,9 @@ from ..execution.outcomes import Outcome, Settled, not_executed
 from ..execution.time_limits import longest_runs
 from ..queue.claims import Taken, collect
 from ..queue.doorbell import ring
-from ..queue.imports import Imports
 from ..queue.result_bells import ring_results
 from ..queue.settling import settle, settled_before
+from ..queue.unloaded_tasks import Imports
 from ..tasks.task_limits import load_task
 from .in_flight import InFlight
 from .job_clocks import JobClocks

@@ -1,4 +1,4 @@
-"""The modules of tasks that a claimer has not loaded: their limits are known when these are imported."""
+"""Tasks whose modules a claimer has not loaded: their limits are known when these are imported."""
 
 import time
 from collections.abc import Callable
