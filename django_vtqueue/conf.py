@@ -157,6 +157,13 @@ BACKEND = {name: check for name, check in checks_of(Options).items() if name not
 POLICY = {name: check for name, check in QUEUE.items() if name not in OF_QUEUE}  # in both
 UNIQUE = {"unique_until": one_of(DONE, START), "on_duplicate": one_of(KEEP, REPLACE, ERROR)}  # of a task, or a call
 ENTRY = ("BACKEND", "QUEUES", "OPTIONS")  # of ``TASKS``
+ELSEWHERE = {  # what other frameworks call an option, and what to say here
+    "rate_limit": "say rate.",
+    "soft_time_limit": "say timeout.",
+    "time_limit": "say hard_timeout.",
+    **dict.fromkeys(("retries", "max_retries"), "say max_attempts, which counts the first attempt too."),
+    **dict.fromkeys(("default_retry_delay", "retry_backoff"), "say backoff."),
+}
 
 
 def nearest(word: str, words: Sequence[str]) -> str:
@@ -179,10 +186,9 @@ def _checked(given: Mapping[str, Any], known: Mapping[str, Check], where: str, w
     values = {}
     for key, value in given.items():
         if key not in known:
-            here = f"say it of single queues, in queue_options: {{'emails': {{{key!r}: ...}}}}."
-            wrong.append(
-                f"{where} has no option {key!r}: {here if key in OF_QUEUE else nearest(str(key), list(known))}"
-            )
+            say = f"say it of single queues, in queue_options: {{'emails': {{{key!r}: ...}}}}."
+            say = say if key in OF_QUEUE else ELSEWHERE.get(key) or nearest(str(key), list(known))
+            wrong.append(f"{where} has no option {key!r}: {say}")
             continue
         try:
             values[key] = known[key](value)

@@ -141,7 +141,7 @@ def depth(parts: Sequence[Bin], axis: Axis) -> Figure:
     sentence = _("Depth: nothing was measured.")
     if most is not None:
         values = {"most": display.number(most), "time": axis.names[depth.values.index(most)]}
-        sentence = _("Depth: at most %(most)s jobs were due, at %(time)s.") % values
+        sentence = _("Depth: at most %(most)s due, at %(time)s.") % values
     unit = _("jobs that were due; measured by the workers once a minute")
     return drawn(plots.lines, _("Depth"), unit, [depth], axis, plots.nice(most or 0), amount, sentence)
 

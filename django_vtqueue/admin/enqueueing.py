@@ -34,7 +34,8 @@ def database_of_task(task: Task) -> str | None:
 def known_paths() -> list[str]:
     """Return the paths of the tasks that one can choose."""
     database = database_for()
-    return sorted({task.module_path for task in loaded_tasks() if database_of_task(task) == database})
+    tasks = loaded_tasks(backend_options(database).task_modules)
+    return sorted({task.module_path for task in tasks if database_of_task(task) == database})
 
 
 class EnqueueForm(forms.Form):

@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy as _
 from ..core import states
 from ..core.counts import HOUR, MINUTE
 from ..core.ids import shown_worker
-from ..engines import database_for, engine_for, named_queues
+from ..engines import backend_options, database_for, engine_for, named_queues
 from ..inspection.overview import names
 from ..models import WorkerProcess
 from ..tasks.lookup import loaded_tasks
@@ -86,7 +86,7 @@ class JobTaskFilter(TaskFilter):
     """Jobs by task: those that this process knows, for there is no index of the others."""
 
     def names(self, database: str, model_name: str) -> list[str]:
-        return [task.module_path for task in loaded_tasks()][:CHOICES]
+        return [task.module_path for task in loaded_tasks(backend_options(database).task_modules)][:CHOICES]
 
 
 class ExceptionFilter(Filter):

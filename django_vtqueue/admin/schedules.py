@@ -59,6 +59,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
     list_display = ("name", "task", "when", "word", "following", "last", "outcome")
     ordering = ("name",)
     search_fields = ("name", "task_path")
+    show_full_result_count = True  # they are few
     actions = None
     changelist = ScheduleList
     fieldsets = (

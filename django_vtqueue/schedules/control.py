@@ -65,7 +65,7 @@ def resume(name: str, database: str) -> bool:
     """Have a schedule go on with its next tick to come: of a pause nothing is missed. Return False as ``pause``."""
     engine = engine_for(database)
     with engine.atomic():
-        row = _of(name, database, paused_at__isnull=False).first()
+        row = _of(name, database, paused_at__isnull=False).select_for_update().first()
         if row is None:
             return False
         row.paused_at, row.paused_by = None, ""

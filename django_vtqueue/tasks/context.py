@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 from inspect import iscoroutinefunction, signature
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, overload
 
 from django.db.models import Model, QuerySet
 
@@ -101,6 +101,12 @@ class JobContext(TaskContext):  # type: ignore[misc]  # not frozen in its stubs
         with self._ledger.alone(GATHER, name):
             return waits.gather(self._ledger, name, calls)
 
+    @overload
+    def iterate(self, name: str, source: "QuerySet[M]") -> Iterator[M]: ...
+
+    @overload
+    def iterate(self, name: str, source: Sequence[T]) -> Iterator[T]: ...
+
     def iterate(self, name: str, source: "QuerySet[M] | Sequence[T]") -> Iterator[Any]:
         """Yield the items of a queryset (by primary key), a range or another sequence; go on behind the last done one.
 
@@ -139,6 +145,12 @@ class JobContext(TaskContext):  # type: ignore[misc]  # not frozen in its stubs
     async def agather(self, name: str, calls: Sequence[TaskCall]) -> list[TaskResult]:
         """See gather."""
         return cast(list[TaskResult], await self._ledger.in_thread(self.gather, name, calls))
+
+    @overload
+    def aiterate(self, name: str, source: "QuerySet[M]") -> AsyncIterator[M]: ...
+
+    @overload
+    def aiterate(self, name: str, source: Sequence[T]) -> AsyncIterator[T]: ...
 
     async def aiterate(self, name: str, source: "QuerySet[M] | Sequence[T]") -> AsyncIterator[Any]:
         """See iterate."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol
 
 from django.db import DEFAULT_DB_ALIAS
 
-from ..conf import POLICY, UNIQUE, Options, Policy, checked, nearest
+from ..conf import ELSEWHERE, POLICY, UNIQUE, Options, Policy, checked, nearest
 from ..core.allowed import Invalid, count, positive_duration, rate_of
 from ..core.unique import LONGEST
 from .compat import Task, TaskResult, framework_task
@@ -99,15 +99,11 @@ DJANGOS = ("priority", "queue_name", "backend")
 KNOWN = [*OPTIONS, *DJANGOS, "takes_context"]
 
 # What other frameworks call it, and what to say here.
-ELSEWHERE = {
+OF_OTHERS = {
+    **ELSEWHERE,
     "queue": "say queue_name.",
     "bind": "say takes_context=True.",
-    "rate_limit": "say rate.",
-    "soft_time_limit": "say timeout.",
-    "time_limit": "say hard_timeout.",
-    **dict.fromkeys(("retries", "max_retries"), "say max_attempts, which counts the first attempt too."),
     **dict.fromkeys(("retry_for", "autoretry_for"), "every exception is retried, but those of no_retry_for."),
-    **dict.fromkeys(("default_retry_delay", "retry_backoff"), "say backoff."),
     **dict.fromkeys(("overflow", "copies"), "that is said of a queue, in OPTIONS['queue_options']."),
     **dict.fromkeys(
         ("eta", "countdown", "delay", "run_after"), "say task.using(run_after=...), with a datetime or a timedelta."
@@ -208,7 +204,7 @@ def set_options(func: Callable[..., Any], options: Mapping[str, Any], *, takes_c
     name = f"@task on {func.__qualname__}"
     for key in options:
         if key not in OPTIONS:
-            raise TypeError(f"{name} got an unknown option {key!r}: {ELSEWHERE.get(key) or nearest(key, KNOWN)}")
+            raise TypeError(f"{name} got an unknown option {key!r}: {OF_OTHERS.get(key) or nearest(key, KNOWN)}")
     if options:
         known = checked(options, OPTIONS, name)
         for needed in NEEDS.values():

@@ -17,6 +17,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils.html import strip_tags
+from pytest_django import Settings
 
 from django_vtqueue import Queue, control, task
 from django_vtqueue.core import clock, states
@@ -168,6 +169,14 @@ def test_other_filters(admin_client: Client) -> None:
     assert listed(admin_client, state="asleep") == {mail.pk, other.pk}
     mistake, _ = letter(exception_class="builtins.KeyError"), letter()
     assert listed(admin_client, "deadletter", exception_class="builtins.KeyError") == {mistake.pk}
+
+
+def test_tasks_in_other_modules(admin_client: Client, settings: Settings) -> None:
+    """The tasks of ``task_modules`` are offered by the filter of jobs and by the form for a new one."""
+    name = "tests.project.durable.order"
+    settings.TASKS = {"default": {**settings.TASKS["default"], "OPTIONS": {"task_modules": ["tests.project.durable"]}}}
+    for place in ("job/", "job/enqueue/"):
+        assert name in admin_client.get(f"/admin/vtqueue/{place}").content.decode()
 
 
 def test_search(admin_client: Client) -> None:

@@ -100,3 +100,14 @@ def test_a_schedule_that_is_paused_amid_a_declaration(engine: Engine, monkeypatc
     pause.thread.join()
     row = Schedule.objects.using(engine.alias).get()
     assert (pause.said, row.expression, row.paused_by) == ([True], "0 4 * * *", "anna")
+
+
+def test_a_schedule_that_is_deleted_amid_its_resume(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was resumed, and is gone."""
+    declaring.write_down(engine, {"daily": declaration("0 3 * * *")}, engine.now(), started=True)
+    control.pause("daily", "anna", engine.alias)
+    delete = Amid(control.set_next, 1, lambda: Schedule.objects.using(engine.alias).all().delete()[0])
+    monkeypatch.setattr(control, "set_next", delete)
+    assert control.resume("daily", engine.alias)
+    delete.thread.join()
+    assert (delete.said, Schedule.objects.using(engine.alias).count()) == ([1], 0)

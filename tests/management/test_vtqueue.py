@@ -220,7 +220,7 @@ def test_requeue_of_many() -> None:
     assert not Requeue.objects.exists()
     said = vtqueue("requeue", "--queue", "letters", "--rate", "50", "--canary")
     run = Requeue.objects.get()
-    assert said == f"2 dead letters will be requeued by the workers of queue 'letters': {run.pk}\n"
+    assert said == f"2 dead letters will be requeued by the workers of queue 'letters': run {run.pk}\n"
     assert (run.rate, run.state, run.criteria.partition(",")[0]) == (50, "canary", '{"queue_name": "letters"')
 
 

@@ -298,11 +298,14 @@ def test_words_of_other_frameworks(name: str, answer: str) -> None:
             make_task(func=plain.func, **{name: 1})
 
 
-@pytest.mark.parametrize("name", ["unique_key", "retries"])
-def test_unknown_name_in_the_settings(name: str) -> None:
-    """What does not exist (yet) is an error in OPTIONS and in ``queue_options``."""
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [("unique_key", "known are"), ("max_retries", "say max_attempts"), ("time_limit", "say hard")],
+)
+def test_unknown_name_in_the_settings(name: str, answer: str) -> None:
+    """What does not exist is an error in OPTIONS and in ``queue_options``; a word of other frameworks is answered."""
     for options in ({name: 1}, {"queue_options": {"q": {name: 1}}}):
-        with pytest.raises(ValueError, match=f"has no option '{name}'"):
+        with pytest.raises(ValueError, match=f"has no option '{name}': {answer}"):
             parse({"OPTIONS": options})
 
 

@@ -83,7 +83,15 @@ def with_our_context(context: JobContext, a: int) -> bool:
 
 @task(takes_context=True)
 async def with_our_context_async(context: JobContext, a: int) -> TaskResult:
+    async for item in context.aiterate("numbers", [a]):
+        assert_type(item, int)
     return context.task_result
+
+
+@task(takes_context=True)
+def with_loops(context: JobContext) -> None:
+    for number in context.iterate("numbers", range(3)):
+        assert_type(number, int)
 
 
 @task(takes_context=True)

@@ -107,7 +107,7 @@ def in_background(backend: VTQueueBackend, described: dict[str, Any], options: d
     if not run.matched:
         raise CommandError(NONE_SUCH)
     queue_name = queue_of_steps(run, backend.database)
-    yield f"{counted(run.matched, criteria)} will be requeued by the workers of queue {queue_name!r}: {run.pk}"
+    yield f"{counted(run.matched, criteria)} will be requeued by the workers of queue {queue_name!r}: run {run.pk}"
 
 
 def counted(number: int, criteria: Criteria) -> str:
