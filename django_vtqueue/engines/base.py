@@ -241,8 +241,11 @@ class Engine(Portable, Settling, RowLocks, Overflow, Limiting, DurableSteps, Clo
         """Return rows by handle, as they are now."""
 
     @abstractmethod
-    def held_by(self, worker_id: str) -> list[HeldJob]:
-        """Return what a worker holds: rows, and copies of rows, each of these under its own claim."""
+    def held_by(self, worker_id: str, *, lock: bool = False) -> list[HeldJob]:
+        """Return what a worker holds: rows, and copies of rows, each of these under its own claim.
+
+        ``lock``: the rows, until the end of the transaction; those that another one has locked are left out.
+        """
 
     @abstractmethod
     def extend(self, job: HeldJob, now: int, until: int, *, lengthen: bool = False) -> bool:

@@ -81,18 +81,19 @@ def delete_long_dead(engine: Engine, now: int) -> None:
 def settle_what_it_held(engine: Engine, backend: VTQueueBackend, dead: WorkerProcess) -> list[Settlement]:
     """Settle what a dead worker held of our queues; the last of those concerned takes its bell away.
 
-    Its row stays for a while, with what became of its jobs.
+    Its row stays for a while, with what became of its jobs. A job whose row is locked is left for the next second: the
+    server may go on with the transaction of a task that was killed, which waits for a lock itself.
     """
     with engine.transaction():
         now = engine.now()  # nothing ends before its worker has died
-        held = engine.held_by(dead.pk)
-        ours = [job for job in held if backend.settings.serves(job.queue_name)]
+        ours = [job for job in engine.held_by(dead.pk, lock=True) if backend.settings.serves(job.queue_name)]
         endings = after_death(backend, ours, now, over_time=was_over_time(dead.doorbell))
         if endings:
             settle(engine, endings)
-        if endings or len(ours) == len(held):  # else this comes again in a second, and nothing has changed
-            remember(engine, dead.pk, endings, now if len(ours) == len(held) else None)
-    if len(ours) == len(held):
+        left = bool(engine.held_by(dead.pk))
+        if endings or not left:  # else this comes again in a second, and nothing has changed
+            remember(engine, dead.pk, endings, None if left else now)
+    if not left:
         remove(dead.doorbell)
     if endings:
         going_on = sum(ending.state == states.READY for ending in endings)
@@ -105,7 +106,7 @@ def remember(engine: Engine, worker_id: str, endings: Sequence[Settlement], died
 
     ``died_at``: None if some of them are left.
     """
-    if (row := rows_of(engine).filter(pk=worker_id).first()) is None:
+    if (row := rows_of(engine).select_for_update().filter(pk=worker_id).first()) is None:
         return
     of_the_dead = sorted(endings, key=lambda ending: ending.state != states.FAILED)
     buried = sum(ending.state == states.FAILED for ending in endings)

@@ -1,20 +1,24 @@
 """Locks of rows on PostgreSQL: which renewals pass over them, and which one stands in the line."""
 
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.db import OperationalError, connections
 
+from django_vtqueue.backend import VTQueueBackend
 from django_vtqueue.conf import parse
+from django_vtqueue.core.clock import from_instant
 from django_vtqueue.engines import Engine, Trouble, new_engine
-from django_vtqueue.models import Job
+from django_vtqueue.models import Job, WorkerProcess
 from django_vtqueue.queue.limits import Limits
+from django_vtqueue.worker.deaths import settle_what_it_held
 from tests.fake_clock import at
 
 from ..waiting import PATIENCE, wait_until
@@ -56,6 +60,21 @@ def test_a_renewal_passes_over_locked_rows(engine: Engine) -> None:
         assert engine.renew_unlocked([held], at(20)) == (set(), [])
     leases = [found.visible_at for job in (free, held) if (found := engine.find(job.id))]
     assert leases == [at(70), at(80)]
+
+
+def test_a_job_of_the_dead_that_is_locked_keeps_no_other_waiting(engine: Engine) -> None:
+    """It stays with its dead worker for now; the others go on at once, and the worker is forgotten with the last."""
+    backend = VTQueueBackend("default", {"QUEUES": [], "OPTIONS": {"database": engine.alias}})
+    publish(engine, 2)
+    free, held = claim(engine, Limits(parse({})), "w", 2)
+    now = from_instant(engine.now())
+    rows = WorkerProcess.objects.using(engine.alias)
+    row = rows.create(worker_id="w", host="h", pid=1, slots=1, started_at=now, heartbeat_at=now)
+    with locked(engine, held.id), engine.lock_timeout(0.001):
+        assert [ending.job.id for ending in settle_what_it_held(engine, backend, row)] == [free.id]
+        assert (rows.get().went_on, rows.get().died_at, engine.held_by("w")) == (1, None, [held])
+    assert [ending.job.id for ending in settle_what_it_held(engine, backend, row)] == [held.id]
+    assert (rows.get().went_on, rows.get().died_at is None) == (2, False)
 
 
 def test_a_wait_in_the_line_has_an_end(engine: Engine) -> None:
@@ -131,3 +150,47 @@ def test_a_statement_timeout_is_waited_out(tmp_path: Path, migrated: dict[str, A
         wait_until(lambda: "ok  " in worker.log or "lost  " in worker.log or worker.ended())
     job.refresh_from_db()
     assert (job.state, job.claims, job.attempts, job.history) == ("SUCCESSFUL", 1, 1, []), worker.log
+
+
+WAITS_FOR_A_LOCK = """
+from pathlib import Path
+from django.db import connection
+from django_vtqueue import task
+
+@task(transactional=True)
+def waits():
+    Path("runs").touch()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(7)")
+
+@task
+def noop():
+    pass
+"""
+
+
+def test_the_server_goes_on_with_the_transaction_of_a_task_that_was_killed(
+    tmp_path: Path, migrated: dict[str, Any], engine: Engine
+) -> None:
+    """As long as that waits for a lock, its own row is locked: the jobs of a worker that lives go on meanwhile."""
+    enqueue(engine.alias, task="shop.tasks.waits")
+    waiting = Job.objects.using(engine.alias).get()
+    lock = connections[engine.alias].copy()
+    with closing(lock), tempfile.TemporaryDirectory(prefix="vtq-") as doorbells:
+        settings = f"TASKS['default']['OPTIONS']['doorbells'] = {doorbells!r}"
+        project = ServerProject(tmp_path, migrated, settings, tasks=WAITS_FOR_A_LOCK)
+        with lock.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_lock(7)")
+        with project.started("-m", "django", "vtworker", log="killed") as killed:
+            wait_until(lambda: (tmp_path / "runs").exists() or killed.ended())
+        with project.started("-m", "django", "vtworker") as worker:
+            worker.wait_ready()
+            for _ in range(30):  # some seconds, for a worker looks at the dead once a second
+                enqueue(engine.alias)
+                time.sleep(SHORT * 2)
+            wait_until(lambda: worker.log.count("ok  ") == 30 or worker.ended())
+            assert WorkerProcess.objects.using(engine.alias).filter(died_at=None).count() == 2
+            lock.close()
+            wait_until(lambda: worker.log.count("ok  ") == 31 or worker.ended())
+    waiting.refresh_from_db()
+    assert (waiting.state, waiting.claims) == ("SUCCESSFUL", 2), worker.log

@@ -69,8 +69,7 @@ class PostgreSQLOverflow(PostgreSQLConnection):
         passed = {"holder": holder.worker, "since": holder.since, "copies": copies, "history": history}
         self._run(PASS_ON, {**guard(row), **passed, "lease_until": lease_until})
 
-    def held_by(self, worker_id: str) -> list[HeldJob]:
-        lock = "FOR UPDATE" if self._in_transaction else ""
-        statements = (HELD_BY.format(lock=lock), HELD_AS_COPY.format(lock=lock))
+    def held_by(self, worker_id: str, *, lock: bool = False) -> list[HeldJob]:
+        statements = [sql.format(lock="FOR UPDATE SKIP LOCKED" if lock else "") for sql in (HELD_BY, HELD_AS_COPY)]
         rows = [HeldJob(*row) for sql in statements for row in self._rows(sql, {"worker_id": worker_id})]
         return [job for row in rows for job in copies.held(row, worker_id)]

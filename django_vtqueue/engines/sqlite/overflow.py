@@ -80,6 +80,6 @@ class SQLiteOverflow(SQLiteConnection):
         passed = {"holder": holder.worker, "since": holder.since, "copies": copies, "history": history}
         self._run(PASS_ON, {**of_row, **passed, "lease_until": lease_until})
 
-    def held_by(self, worker_id: str) -> list[HeldJob]:
+    def held_by(self, worker_id: str, *, lock: bool = False) -> list[HeldJob]:
         rows = [HeldJob(*row) for row in self._rows(HELD_BY, {"worker_id": worker_id})]
         return [job for row in rows for job in copies.held(row, worker_id)]
