@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 from .clock import LONGEST
+from .failures import shown
 from .rates import interval_of
 
 Backoff = float | Sequence[float] | Callable[..., float | None]
@@ -25,6 +26,16 @@ def duration(value: Any, least: float = 0) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < LONGEST:
         raise Invalid(f"a number of seconds {'above 0, or' if least else '(0 or more) or'} a timedelta")
     return float(value)
+
+
+def seconds(value: Any, name: str, least: float = 0.0) -> float:
+    """Return a duration in seconds; raise ValueError, with the name of the argument, if it is none."""
+    try:
+        if (found := duration(value)) < least:
+            raise Invalid(f"{least:g} seconds or more, or such a timedelta")
+    except Invalid as allowed:
+        raise ValueError(f"{name} is {shown(value)}, but must be {allowed}.") from None
+    return found
 
 
 def positive_duration(value: Any) -> float:

@@ -14,9 +14,8 @@ from weakref import WeakSet
 from django.db import Error, OperationalError, connections
 
 from ..core import clock
-from ..core.allowed import Invalid, duration
+from ..core.allowed import seconds
 from ..core.backoff import busy_pause
-from ..core.failures import shown
 from ..core.grace import RENEWED_AFTER
 from ..core.ids import new_id, new_worker_id
 from ..core.job import HeldJob
@@ -32,16 +31,6 @@ LOOK_AT_CLOCK = 1.0  # seconds between two looks of the thread that renews: its 
 RETRY = 0.05  # seconds between two tries to renew, while the database refuses; while it is locked, see busy_pause
 SHORTEST = 0.1  # seconds of a lease: a commit, and a thread that shares the interpreter, may take some 10 ms
 MARGIN, LONGEST_MARGIN = 0.1, 1.0  # of the lease, and seconds: by so much a holder believes in it less than others do
-
-
-def seconds(value: Any, name: str, least: float = 0.0) -> float:
-    """Return a duration in seconds; raise ValueError, with the name of the argument, if it is none."""
-    try:
-        if (found := duration(value)) < least:
-            raise Invalid(f"{least:g} seconds or more, or such a timedelta")
-    except Invalid as allowed:
-        raise ValueError(f"{name} is {shown(value)}, but must be {allowed}.") from None
-    return found
 
 
 class Holder:
@@ -126,7 +115,14 @@ class Holder:
         left = clock.NEVER if timeout is None else seconds(timeout, "timeout")
         if self._kept:
             return True
-        return self._wait(left, stop) if blocking else self._take(0.0)
+        if blocking:
+            return self._wait(left, stop)
+        try:
+            return self._take(0.0)
+        except Error as error:
+            if self.rows.engine.trouble(error) is Trouble.BUSY:  # as for a timeout of 0
+                return False
+            raise
 
     def _wait(self, left: float, stop: Callable[[], bool]) -> bool:
         """Take a row as soon as one is free; return False if none was for so many seconds, or until ``stop()``."""

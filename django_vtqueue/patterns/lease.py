@@ -78,8 +78,8 @@ class Lease:
         """Become the leader; return whether this instance is it now.
 
         ``blocking``: wait until it is, for ``timeout`` seconds (or a timedelta) at the most, None: for ever; also while
-        the database is locked or gone, which else raises its error. Raise RuntimeError inside a transaction, ValueError
-        for a timeout that is not allowed.
+        the database is locked or gone. Without it a database that is locked gives False, one that is gone raises its
+        error. Raise RuntimeError inside a transaction, ValueError for a timeout that is not allowed.
         """
         return self._holder.acquire(blocking, timeout)
 

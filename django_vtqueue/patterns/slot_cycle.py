@@ -10,6 +10,7 @@ from weakref import finalize
 from django.db import Error
 
 from ..core import clock
+from ..core.allowed import seconds
 from ..core.clock import SECOND
 from ..core.encoding import decode
 from ..core.job import HeldJob
@@ -18,7 +19,7 @@ from ..engines import Engine, database_for
 from ..exceptions import LeaseLost, NoFreeSlot
 from ..queue.doorbell import LOOK
 from ..slots import check, next_turn
-from .holder import Holder, seconds
+from .holder import Holder
 from .reserved import existing
 from .slot_rows import MOST_SLOTS, Cycle, SlotRows
 

@@ -465,6 +465,7 @@ def test_a_lock_keeps_no_lease_waiting(postgresql_database: str) -> None:
             assert len(rows) == 3
             renewal = pool.submit(mine.renew)
             assert not pool.submit(asking.acquire, timeout=0).result(PROMPT)
+            assert not pool.submit(asking.acquire, blocking=False).result(PROMPT)
             assert isinstance(renewal.exception(PROMPT), LeaseLost)
             assert lost.wait(PROMPT)
     for lease in (kept, mine):
