@@ -9,7 +9,7 @@ from . import history, states
 from .clock import SECOND, from_instant, microseconds, to_instant
 from .failures import MAX_MESSAGE, Failure, recorded, shorten
 from .job import SHORT, HeldJob, StoredJob
-from .steps import SNOOZE, Waiting
+from .steps import EVENT, GATHER, SNOOZE, Waiting
 
 KEPT_FOR_PARENT = 90 * 86_400 * SECOND  # at least: until then its parent has read what became of a child
 
@@ -51,10 +51,18 @@ class Settlement:
         """Whether the job waits again and the attempt is not used up."""
         return self.state == states.READY and self.failure is None
 
-    @property
-    def others_due(self) -> bool:
-        """Whether other workers may have to look: it was given back, or the next of its key, or its parent, is due."""
-        return self.uses_no_attempt or self.unparked or self.job.parent_id is not None
+    def others_due(self, now: int) -> bool:
+        """Whether other workers have to look: it was given back and may be due, or the next of its key, or its parent.
+
+        A failed attempt is repeated by the worker that had it, which has a free slot now.
+        """
+        return (self.uses_no_attempt and self.due_again(now)) or self.unparked or self.job.parent_id is not None
+
+    def due_again(self, now: int) -> bool:
+        """Whether the job may be due by an instant; an event or a child that it waits for may have come already."""
+        if self.state != states.READY:
+            return False
+        return self.due_at is None or self.due_at <= now or (self.waiting and self.waiting.kind) in (EVENT, GATHER)
 
     @property
     def as_before(self) -> bool:

@@ -111,7 +111,7 @@ class ClaimedJob:
                 f"Job {parse_id(held.id)} is not held under claim {held.claims} any more: its lease ended and another "
                 "claim took it, or it was settled before, by another copy of it perhaps. Nothing was changed."
             )
-        if settlement.others_due:
+        if settlement.due_again(now := engine.now()) or settlement.others_due(now):
             wake_workers(self.database)
 
 

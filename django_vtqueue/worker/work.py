@@ -246,7 +246,8 @@ class Work:
                 self.pool.announce_burial(settlement)
             elif not settlement.uses_no_attempt or settlement.waiting:
                 ended.append(outcome)
-        if any(outcome.settlement.others_due for outcome in outcomes):
+        now = self.engine.now()
+        if any(outcome.settlement.others_due(now) for outcome in outcomes):
             ring(self.backend.database, self.backend.settings.doorbells)
         self.pool.announce(ended)
         if ended:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from pytest_django import Settings
 
-from django_vtqueue import Queue
+from django_vtqueue import ClaimedJob, Queue
 from django_vtqueue.queue import doorbell, proof_of_death
 from django_vtqueue.queue.doorbell import Doorbell, _found, _sender, folder_of, ring
 from django_vtqueue.queue.proof_of_death import proves_death
@@ -172,6 +172,36 @@ def test_what_is_settled_without_a_worker_rings(database: Database, settings: Se
     bell.listen(lambda asked: rung.set())
     _found.clear()
     getattr(job, verb)()
+    assert rung.wait(PATIENCE if heard else 0.1) == heard
+    bell.close()
+
+
+@pytest.mark.parametrize(
+    ("settle", "heard"),
+    [
+        (lambda job: job.nack(), True),
+        (lambda job: job.nack(delay=3600), False),
+        (lambda job: job.release(), True),
+        (lambda job: job.release(0), True),
+        (lambda job: job.release(3600), False),
+        (lambda job: job.ack(), False),
+    ],
+)
+def test_what_is_due_again_at_once_rings(
+    database: Database, settings: Settings, settle: Callable[[ClaimedJob], None], heard: bool
+) -> None:
+    """A job that is given back wakes workers if it is due now, and only then."""
+    backend = {"BACKEND": "django_vtqueue.backend.VTQueueBackend", "QUEUES": []}
+    settings.TASKS = {"default": backend | {"OPTIONS": {**database.options, "database": ALIAS}}}
+    queue = Queue("raw", using=ALIAS)
+    queue.publish(1)
+    job = queue.claim()
+    assert job
+    rung = threading.Event()
+    bell = Doorbell(ALIAS, folder_of(database.options["doorbells"]), "own")
+    bell.listen(lambda asked: rung.set())
+    _found.clear()
+    settle(job)
     assert rung.wait(PATIENCE if heard else 0.1) == heard
     bell.close()
 
