@@ -59,10 +59,14 @@ class Settlement:
         return (self.uses_no_attempt and self.due_again(now)) or self.unparked or self.job.parent_id is not None
 
     def due_again(self, now: int) -> bool:
-        """Whether the job may be due by an instant; an event or a child that it waits for may have come already."""
+        """Whether the job may be due before others look by themselves, in a second.
+
+        An event or a child that it waits for may have come already.
+        """
         if self.state != states.READY:
             return False
-        return self.due_at is None or self.due_at <= now or (self.waiting and self.waiting.kind) in (EVENT, GATHER)
+        soon = self.due_at is None or self.due_at < now + SECOND
+        return soon or (self.waiting and self.waiting.kind) in (EVENT, GATHER)
 
     @property
     def as_before(self) -> bool:

@@ -27,7 +27,7 @@ from ..postgresql import Server
 from .postgresql import CLAIMS, DUE, HIDDEN, KEY, PARKED, QUEUE, ROWS, STATEMENTS, TABLES, WAITING_ID, Table, nodes
 
 NAME = "plans"
-MOST = 2000  # pages; the tables have thousands
+MOST = 4000  # pages; who walks over all rows of a kind reads one for each, 20,000
 DEAD = 2 * ROWS // 100  # pages more until VACUUM: each row has two dead entries, and a page more than a hundred
 LIKE = re.compile("^(vtqueue_[a-z]+)_.*_like$")  # Django makes another index of the same texts
 MANY = ROWS // 8  # jobs
