@@ -14,8 +14,8 @@ from django.db.models import BigIntegerField, BinaryField, ExpressionWrapper, F,
 from django.db.models.functions import Cast
 
 from .core.clock import SECOND
-from .core.counts import HOUR, MINUTE, CountKey, Counts, hour_of, minute_of
-from .core.histograms import NOTHING, Percentiles, added, encode, percentiles
+from .core.counts import HOUR, MINUTE, hour_of, minute_of
+from .core.histograms import NOTHING, Percentiles, added, percentiles
 from .core.ids import first_id
 from .engines import engine_for
 from .engines.distinct import by_key, count_by, fetch
@@ -127,38 +127,6 @@ def arrivals(
         counts = count_by(made.values("queue_name")[: limit - found.total()], "queue_name")
         found.update({name: number for (name,), number in counts.items()})
     return dict(found), found.total() >= limit
-
-
-# -- writing -----------------------------------------------------------------------------------------------------------
-
-UNIQUE = ["starts_at", "queue_name", "task_path", "worker_id"]
-COUNTED = [*NUMBERS, "run_times", "wait_times", "depth"]
-
-
-def store(table: type[Tallied], database: str, worker_id: str, counts: Mapping[CountKey, Counts]) -> None:
-    """Store what a worker has counted, in the place of what it had stored of the same time, queue and task."""
-    rows = [
-        table(
-            **dict(zip(UNIQUE, (*key, worker_id), strict=True)),
-            **{name: getattr(each, name) for name in (*NUMBERS, "depth")},
-            run_times=encode(each.run_times),
-            wait_times=encode(each.wait_times),
-        )
-        for key, each in counts.items()
-    ]
-    table._base_manager.using(database).bulk_create(
-        rows, update_conflicts=True, unique_fields=UNIQUE, update_fields=COUNTED
-    )
-
-
-def prune(table: type[Tallied], database: str, before: int, limit: int) -> int:
-    """Delete the oldest counts of a time: ``limit`` of them, and what else there is of their minutes (or hours).
-
-    Return how many were deleted.
-    """
-    rows = by_key(table._base_manager.using(database)).filter(starts_at__lt=before)
-    minutes = set(rows.order_by("starts_at").values_list("starts_at", flat=True)[:limit])
-    return table._base_manager.using(database).filter(starts_at__in=minutes)._raw_delete(database) if minutes else 0
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,7 @@
-"""Troubles of the database that pass: the worker waits with a growing pause, and logs each kind once an outage."""
+"""Troubles of the database that pass: the worker tries again, and logs each kind once an outage.
+
+Of a lock it does so every few milliseconds, of anything else after a pause that grows (``core/backoff.py``).
+"""
 
 import logging
 import random

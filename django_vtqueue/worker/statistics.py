@@ -14,13 +14,14 @@ from typing import TypeAlias
 from ..core import states
 from ..core.clock import NEVER, SECOND
 from ..core.counts import HOUR, MINUTE, CountKey, Counts
-from ..core.histograms import bucket_of
+from ..core.histograms import bucket_of, encode
 from ..core.settlement import Settlement
 from ..engines import Engine, Trouble
+from ..engines.distinct import by_key
 from ..execution.outcomes import Outcome
 from ..inspection.overview import backlogs
 from ..models import HourlyThroughput, Tallied, Throughput
-from ..throughput import prune, store
+from ..throughput import NUMBERS
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -35,6 +36,8 @@ HOURS_KEPT = 8 * 24 * HOUR  # for charts of a week
 PERIODS = ((Throughput, MINUTE, MINUTES_KEPT), (HourlyThroughput, HOUR, HOURS_KEPT))
 UNWRITTEN = HOUR  # in memory, where it cannot be written: it must not grow for ever
 PRUNED_BATCH = 200  # rows, and as many as are written: it keeps up with any number of workers and queues
+UNIQUE = ["starts_at", "queue_name", "task_path", "worker_id"]
+COUNTED = [*NUMBERS, "run_times", "wait_times", "depth"]
 SAID_BY_TURNS = {Trouble.BUSY, Trouble.DISK, Trouble.GONE}  # what concerns the whole database
 
 Table: TypeAlias = type[Tallied]
@@ -156,3 +159,29 @@ def count_end(counts: defaultdict[Name, Counts], settlement: Settlement) -> Coun
     else:
         row.failed += 1
     return row
+
+
+def store(table: Table, database: str, worker_id: str, counts: Mapping[CountKey, Counts]) -> None:
+    """Store what a worker has counted, in the place of what it had stored of the same time, queue and task."""
+    rows = [
+        table(
+            **dict(zip(UNIQUE, (*key, worker_id), strict=True)),
+            **{name: getattr(each, name) for name in (*NUMBERS, "depth")},
+            run_times=encode(each.run_times),
+            wait_times=encode(each.wait_times),
+        )
+        for key, each in counts.items()
+    ]
+    table._base_manager.using(database).bulk_create(
+        rows, update_conflicts=True, unique_fields=UNIQUE, update_fields=COUNTED
+    )
+
+
+def prune(table: Table, database: str, before: int, limit: int) -> int:
+    """Delete the oldest counts of a time: ``limit`` of them, and what else there is of their minutes (or hours).
+
+    Return how many were deleted.
+    """
+    rows = by_key(table._base_manager.using(database)).filter(starts_at__lt=before)
+    minutes = set(rows.order_by("starts_at").values_list("starts_at", flat=True)[:limit])
+    return table._base_manager.using(database).filter(starts_at__in=minutes)._raw_delete(database) if minutes else 0

@@ -9,6 +9,7 @@ from django_vtqueue.core.counts import MINUTE, CountKey, Counts, minute_of
 from django_vtqueue.core.histograms import Percentiles, bucket_of, middle_of
 from django_vtqueue.core.job import NewJobs
 from django_vtqueue.models import Throughput
+from django_vtqueue.worker import statistics
 from tests.fake_clock import at
 
 from .bench import SECOND, Bench
@@ -24,7 +25,7 @@ def store(bench: Bench, worker: str, **queues: Counts) -> None:
 
 def add(bench: Bench, worker: str, counts: dict[CountKey, Counts]) -> None:
     with bench.engine.atomic():
-        throughput.store(Throughput, bench.engine.alias, worker, counts)
+        statistics.store(Throughput, bench.engine.alias, worker, counts)
 
 
 def test_totals_take_the_place_of_those_before(bench: Bench) -> None:
@@ -83,7 +84,7 @@ def test_old_counts_are_pruned_in_slices(bench: Bench) -> None:
     add(bench, "w", {(PRESENT - 3 * MINUTE, "b", "t"): Counts(3)})
     left = []
     for _ in range(3):
-        deleted = throughput.prune(Throughput, bench.engine.alias, PRESENT - MINUTE, 2)
+        deleted = statistics.prune(Throughput, bench.engine.alias, PRESENT - MINUTE, 2)
         rows = Throughput.objects.using(bench.engine.alias).order_by("-starts_at")
         left.append((deleted, list(rows.values_list("succeeded", flat=True))))
     assert left == [(3, [0, 1, 2]), (1, [0, 1]), (0, [0, 1])]

@@ -20,6 +20,7 @@ from django_vtqueue.inspection.charts import charted
 from django_vtqueue.inspection.holdings import cycles, holdings
 from django_vtqueue.inspection.lists import ListQuery, count_jobs, ending, list_jobs, list_letters
 from django_vtqueue.models import DeadLetter, Job, Throughput
+from django_vtqueue.worker import statistics
 
 from ..conftest import ALIAS, reached
 from ..fake_clock import at
@@ -63,7 +64,7 @@ READERS: dict[str, tuple[Callable[[], object], int]] = {
     **{span: (lambda span=span: charted(ALIAS, NOW, span, "q1"), 1000) for span in ("hour", "week")},
     "succeeded": (lambda: throughput.succeeded_since(ALIAS, [("t", NOW - MINUTE), ("t", NOW - 10**11)], NOW), 1000),
     "arrivals": (lambda: throughput.arrivals(ALIAS, NOW, limit=100), 100),
-    "pruned counts": (lambda: throughput.prune(Throughput, ALIAS, at(-299_000), 20), 200),
+    "pruned counts": (lambda: statistics.prune(Throughput, ALIAS, at(-299_000), 20), 200),
     "groups": (group_page, 1000),
     "ids": (lambda: ending(Job.objects.using(ALIAS), "12345678", 5), 20_000),
     **{f"jobs {word}": (jobs(word=word), 1000) for word in ("", "due", "scheduled", "retrying", "running", "expired")},
