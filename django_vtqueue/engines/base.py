@@ -126,10 +126,6 @@ class Engine(Portable, Settling, RowLocks, Overflow, Limiting, DurableSteps, Clo
         """Wait for the right to write for ``seconds`` at the most in the block; for less where the settings say so."""
         return nullcontext()
 
-    def look(self) -> AbstractContextManager[object]:
-        """For reads, inside ``lock_timeout``: a lock that keeps them waiting is waited for no longer than that."""
-        return nullcontext()
-
     def replaced(self) -> bool:
         """Return, inside ``without_lock_waits()``, whether another database is there since the last call.
 

@@ -28,7 +28,6 @@ from .reserved import ReservedRows
 logger = logging.getLogger("django_vtqueue")
 
 LOOK_AT_CLOCK = 1.0  # seconds between two looks of the thread that renews: its waits stand still in a suspended machine
-LOOK_AT_STOP = 1.0  # seconds of a wait for a lock, after which who waits is asked whether to go on
 RETRY = 0.05  # seconds between two tries to renew, while the database refuses; while it is locked, see busy_pause
 SHORTEST = 0.1  # seconds of a lease: a commit, and a thread that shares the interpreter, may take some 10 ms
 MARGIN, LONGEST_MARGIN = 0.1, 1.0  # of the lease, and seconds: by so much a holder believes in it less than others do
@@ -108,11 +107,10 @@ class Holder:
         bell = self._bell
         return bell.fileno() if bell else -1
 
-    def acquire(self, blocking: bool = True, timeout: Any = None, stop: Callable[[], bool] | None = None) -> bool:
+    def acquire(self, blocking: bool = True, timeout: Any = None, stop: Callable[[], bool] = lambda: False) -> bool:
         """Hold a row: wait for one if ``blocking``, for ``timeout`` seconds at the most; return whether it is held.
 
-        ``stop``: is asked between two looks, which wait for a lock for a second at the most, whether to wait no longer.
-        Raise ValueError for what is no timeout.
+        ``stop``: is asked between two looks whether to wait no longer. Raise ValueError for what is no timeout.
         """
         left = clock.NEVER if timeout is None else seconds(timeout, "timeout")
         if self._kept:
@@ -126,14 +124,13 @@ class Holder:
                 return False
             raise
 
-    def _wait(self, left: float, stop: Callable[[], bool] | None) -> bool:
+    def _wait(self, left: float, stop: Callable[[], bool]) -> bool:
         """Take a row as soon as one is free; return False if none was for so many seconds, or until ``stop()``."""
         until, troubled = time.monotonic() + left, False
-        longest = LOOK_AT_STOP if stop else clock.NEVER
         with closing(self.rows.bell(f"{UNPROVEN}{new_id()[-8:]}")) as bell:
-            while not (taken := self.attempt(troubled, min(left, longest))):
+            while not (taken := self.attempt(troubled, left)):
                 troubled = taken is None
-                if (left := until - time.monotonic()) <= 0 or (stop and stop()):
+                if (left := until - time.monotonic()) <= 0 or stop():
                     return False
                 bell.wait_for(min(LOOK, left))
         return True
@@ -169,10 +166,8 @@ class Holder:
             self.rows.look_at_file()
             with self.rows.engine.lock_timeout(max(left, self.rows.engine.shortest_wait)):
                 self.release()  # what was lost, or let end
-                with self.rows.engine.look():
-                    self.rows.create(self.ttl)
-                    free = self.rows.any_free(self._worker_id)
-                return free and self._take_row()
+                self.rows.create(self.ttl)
+                return self.rows.any_free(self._worker_id) and self._take_row()
 
     def _take_row(self) -> bool:
         bell, taken = self.rows.bell(self._worker_id), None
@@ -232,20 +227,15 @@ class Holder:
         self._done.set()
 
     def release(self) -> None:
-        """Give the row back, so that an instance that waits takes it at once; nothing happens if it is not held.
-
-        A lock is waited for as long as the lease lasts: then it has ended by itself.
-        """
+        """Give the row back, so that an instance that waits takes it at once; nothing happens if it is not held."""
         self._done.set()
-        left = max(self.remaining(), self.rows.engine.shortest_wait)
         with self._changing, self._deciding:
             job, self.job, self._held_until = self.job, None, 0.0
             bell, self._bell = self._bell, None
             _holding.discard(self)
         try:
             if job:
-                with self.rows.engine.lock_timeout(left):
-                    self.rows.give_back(job)
+                self.rows.give_back(job)
         finally:
             if bell:
                 bell.close()

@@ -122,10 +122,10 @@ class ServerDatabase(Database):
         self.on(name, event, condition, f"RAISE EXCEPTION '{words}'")
 
     @contextmanager
-    def locked(self, mode: str = "EXCLUSIVE") -> Iterator[None]:
-        """Keep all others from writing to jobs, as a foreign program would, or, in another mode, from reading."""
+    def locked(self) -> Iterator[None]:
+        """Keep all others from writing to jobs, as an ALTER TABLE or a foreign program would."""
         with self._connected() as connection, connection.transaction():
-            connection.execute(f"LOCK TABLE vtqueue_job IN {mode} MODE")  # type: ignore[arg-type]
+            connection.execute("LOCK TABLE vtqueue_job IN EXCLUSIVE MODE")
             yield
 
     def wait_until_blocked(self, *workers: Running) -> None:

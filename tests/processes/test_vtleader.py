@@ -391,13 +391,3 @@ def test_a_guard_that_dies_at_once(lead: Callable[..., Running]) -> None:
     wait_until(lambda: len(re.findall("runs sh", leader.log)) == 3)
     assert time.monotonic() - began > 2.0
     assert leader.terminate() == 143
-
-
-@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
-def test_a_lock_of_the_whole_table(database: Database, pair: Callable[..., tuple[Running, Running]]) -> None:
-    """One that is asked to stop ends though an ALTER TABLE keeps it from reading; a leader by the end of its lease."""
-    leader, waiting = pair()
-    with database.locked("ACCESS EXCLUSIVE"):  # type: ignore[call-arg]
-        for each in (waiting, leader):
-            each.signal(signal.SIGTERM)
-            assert each.process.wait(TTL + PROMPT) == 128 + signal.SIGTERM, each.log

@@ -225,7 +225,7 @@ class PostgreSQLConnection:
 
     @contextmanager
     def lock_timeout(self, seconds: float) -> Iterator[None]:
-        """See Engine. It is said for each transaction, for nothing is kept in the session."""
+        """See Engine. It is said for each transaction, for nothing is kept in the session; a look alone has none."""
         connection = self.connection
         usual, _lock_until[connection] = _lock_until.get(connection), clock.since_boot() + seconds
         try:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from operator import itemgetter
 from typing import Any
 
@@ -152,10 +151,6 @@ class PostgreSQLEngine(
     def wait_in_line(self, job: HeldJob, seconds: float) -> None:
         self.set_lock_timeout(seconds)
         self._rows(sql.WAIT_IN_LINE, {"id": job.id})
-
-    def look(self) -> AbstractContextManager[object]:
-        """See Engine; here a lock of a whole table, as a migration takes it, keeps reads waiting."""
-        return self.atomic()
 
     def extend(self, job: HeldJob, now: int, until: int, *, lengthen: bool = False) -> bool:
         return bool(self._run(sql.EXTEND, {**guard(job), "now": now, "until": until, "lengthen": lengthen}))
