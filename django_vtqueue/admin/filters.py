@@ -86,7 +86,7 @@ class JobTaskFilter(TaskFilter):
     """Jobs by task: those that this process knows, for there is no index of the others."""
 
     def names(self, database: str, model_name: str) -> list[str]:
-        return [task.module_path for task in loaded_tasks(backend_options(database).task_modules)][:CHOICES]
+        return sorted({task.module_path for task in loaded_tasks(backend_options(database).task_modules)})[:CHOICES]
 
 
 class ExceptionFilter(Filter):

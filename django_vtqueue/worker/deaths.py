@@ -86,11 +86,14 @@ def settle_what_it_held(engine: Engine, backend: VTQueueBackend, dead: WorkerPro
     """
     with engine.transaction():
         now = engine.now()  # nothing ends before its worker has died
-        ours = [job for job in engine.held_by(dead.pk, lock=True) if backend.settings.serves(job.queue_name)]
-        endings = after_death(backend, ours, now, over_time=was_over_time(dead.doorbell))
+        free = {job.key for job in engine.held_by(dead.pk, lock=True)}
+        held = engine.held_by(dead.pk)
+        ours = [job for job in held if backend.settings.serves(job.queue_name)]
+        ends = after_death(backend, ours, now, over_time=was_over_time(dead.doorbell))
+        endings = [ending for ending in ends if ending.job.key in free]
         if endings:
             settle(engine, endings)
-        left = bool(engine.held_by(dead.pk))
+        left = len(endings) < len(held)
         if endings or not left:  # else this comes again in a second, and nothing has changed
             remember(engine, dead.pk, endings, None if left else now)
     if not left:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from django_vtqueue.core.clock import from_instant
 from django_vtqueue.engines import Engine, Trouble, new_engine
 from django_vtqueue.models import Job, WorkerProcess
 from django_vtqueue.queue.limits import Limits
+from django_vtqueue.worker import deaths
 from django_vtqueue.worker.deaths import settle_what_it_held
 from tests.fake_clock import at
 
@@ -75,6 +77,25 @@ def test_a_job_of_the_dead_that_is_locked_keeps_no_other_waiting(engine: Engine)
         assert (rows.get().went_on, rows.get().died_at, engine.held_by("w")) == (1, None, [held])
     assert [ending.job.id for ending in settle_what_it_held(engine, backend, row)] == [held.id]
     assert (rows.get().went_on, rows.get().died_at is None) == (2, False)
+
+
+def test_what_is_locked_is_to_blame_all_the_same(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two jobs whose tasks are unknown the one that ran longer was over its time, though only the other one ends."""
+    monkeypatch.setattr(deaths, "was_over_time", lambda bell: True)
+    backend = VTQueueBackend("default", {"QUEUES": [], "OPTIONS": {"database": engine.alias}})
+    publish(engine, 2)
+    long, brief = claim(engine, Limits(parse({})), "w", 2)
+    now = from_instant(engine.now())
+    jobs = Job.objects.using(engine.alias)
+    jobs.filter(pk=brief.id).update(started_at=now)
+    jobs.filter(pk=long.id).update(started_at=now - timedelta(seconds=30))
+    rows = WorkerProcess.objects.using(engine.alias)
+    row = rows.create(worker_id="w", host="h", pid=1, slots=1, started_at=now, heartbeat_at=now)
+    with locked(engine, long.id):
+        [released] = settle_what_it_held(engine, backend, row)
+    assert (released.job.id, released.failure) == (brief.id, None)
+    [timed_out] = settle_what_it_held(engine, backend, row)
+    assert (timed_out.job.id, timed_out.failure is None) == (long.id, False)
 
 
 def test_a_wait_in_the_line_has_an_end(engine: Engine) -> None:
