@@ -30,6 +30,7 @@ from tests.pending import run_pending
 
 from ..columns import as_stored, in_columns
 from ..fake_clock import FakeClock
+from ..project import durable
 from ..project.tasks import add, raise_it, raise_later
 from ..projects import Project
 
@@ -173,8 +174,8 @@ def test_other_filters(admin_client: Client) -> None:
 
 def test_tasks_in_other_modules(admin_client: Client, settings: Settings) -> None:
     """The tasks of ``task_modules`` are offered by the filter of jobs and by the form for a new one."""
-    name = "tests.project.durable.order"
-    settings.TASKS = {"default": {**settings.TASKS["default"], "OPTIONS": {"task_modules": ["tests.project.durable"]}}}
+    name = durable.order.module_path
+    settings.TASKS = {"default": {**settings.TASKS["default"], "OPTIONS": {"task_modules": [durable.__name__]}}}
     for place in ("job/", "job/enqueue/"):
         assert name in admin_client.get(f"/admin/vtqueue/{place}").content.decode()
 
