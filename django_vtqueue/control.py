@@ -26,7 +26,7 @@ from .queue.arguments import checked_by, checked_priority, served_queue_name
 from .queue.batches import change_in_batches
 from .queue.doorbell import wake_workers
 from .queue.events import check_steps_size
-from .queue.lookup import HasId, Named, checked_id
+from .queue.named_jobs import HasId, Named, checked_id
 from .queue.settling import settle
 from .queue.workers import GO_ON, QUIET, STOP, undead
 

@@ -18,7 +18,7 @@ from ..core.ids import SHORTEST
 from ..engines import engine_for
 from ..models import DeadLetter, Job
 from ..queue import pauses
-from ..queue.lookup import digits_of, only, some
+from ..queue.named_jobs import digits_of, only, some
 from ..tasks.compat import DEFAULT_TASK_BACKEND_ALIAS
 
 

@@ -8,7 +8,7 @@ from uuid import UUID
 from ..core.ids import slices
 from ..engines import engine_for
 from .doorbell import wake_workers
-from .lookup import Named, ids_of
+from .named_jobs import Named, ids_of
 
 if TYPE_CHECKING:
     from ..models import AbstractJob

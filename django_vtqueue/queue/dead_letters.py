@@ -16,7 +16,7 @@ from ..fields import StoredText, text_of
 from .arguments import checked_by, checked_priority, served_queue_name
 from .batches import change_in_batches
 from .doorbell import wake_workers
-from .lookup import Named
+from .named_jobs import Named
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet

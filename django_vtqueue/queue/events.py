@@ -12,7 +12,7 @@ from ..engines import database_for, engine_for, options_for
 from ..exceptions import PayloadTooLarge
 from .arguments import checked_queue_name
 from .doorbell import wake_workers
-from .lookup import checked_id
+from .named_jobs import checked_id
 
 
 def send_event(

@@ -1,22 +1,15 @@
-"""The keys that are formed of the arguments of a call, and the signature that names these."""
+"""The keys that are formed of the arguments of a call."""
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache
-from inspect import Parameter, Signature, signature
+from inspect import Parameter, Signature
 from re import split
 from string import Formatter
 from typing import Any
 
 from ..core.unique import checked_key
+from .signatures import call_signature
 
 KeyOf = Callable[..., str | None]  # of a call's arguments
-
-
-@lru_cache(maxsize=1000)
-def call_signature(function: Callable[..., Any], takes_context: bool) -> Signature:
-    """Return the signature of a task's function without its context; raise what ``inspect.signature`` raises."""
-    whole = signature(function)
-    return whole.replace(parameters=[*whole.parameters.values()][takes_context:])
 
 
 def key_of_call(

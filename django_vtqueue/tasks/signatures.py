@@ -11,13 +11,19 @@ from ..core.masks import MASKED, Mask
 from ..engines import mask_words, options_for
 from ..fields import text_of
 from .compat import Task
-from .keys import call_signature
 from .lookup import find_task
 
 if TYPE_CHECKING:
     from ..models import AbstractJob
 
 POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parameter.VAR_POSITIONAL)
+
+
+@lru_cache(maxsize=1000)
+def call_signature(function: Callable[..., Any], takes_context: bool) -> Signature:
+    """Return the signature of a task's function without its context; raise what ``inspect.signature`` raises."""
+    whole = signature(function)
+    return whole.replace(parameters=[*whole.parameters.values()][takes_context:])
 
 
 def mask_of(task_path: str, queue_name: str, database: str | None) -> Mask:

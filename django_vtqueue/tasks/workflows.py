@@ -20,10 +20,9 @@ from ..queue.moments import due_from, start_by_of
 from .calls import TaskCall
 from .compat import InvalidTask, Task, TaskResult, TaskResultStatus
 from .context import JobContext
-from .keys import call_signature
 from .lookup import find_task
 from .results import own_task
-from .signatures import check_call, refused_call
+from .signatures import call_signature, check_call, refused_call
 from .task import options_of
 from .waits import gather
 

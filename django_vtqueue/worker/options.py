@@ -21,10 +21,10 @@ class WorkerOptions:
     code still runs. ``adopt``: run the jobs of a copied database also with DEBUG.
     """
 
+    threads: int
     queues: tuple[str, ...] | None = None
     weights: Mapping[str, int] | None = None
     processes: int = 1
-    threads: int = 4
     drain: bool = False
     drain_retries: float = 0.0
     adopt: bool = False

@@ -13,7 +13,7 @@ from django_vtqueue.core.settlement import released_unfinished
 from django_vtqueue.inspection import lists
 from django_vtqueue.inspection.lists import ListQuery, Page, ending, list_jobs, list_letters, waiting_parts
 from django_vtqueue.models import Job
-from django_vtqueue.queue.lookup import ids_of
+from django_vtqueue.queue.named_jobs import ids_of
 from tests.fake_clock import at
 
 from .bench import Bench

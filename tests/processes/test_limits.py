@@ -8,7 +8,7 @@ from django.core.management import CommandError
 
 from django_vtqueue import Queue
 from django_vtqueue.core import clock
-from django_vtqueue.management.commands import vtworker
+from django_vtqueue.management.worker_options import weighed
 from tests.project import limited, tasks
 
 from ..conftest import ALIAS
@@ -195,7 +195,7 @@ def test_weights_of_names(queues: str, expected: object) -> None:
     given = [*queues.split(",")]
     if isinstance(expected, str):
         with pytest.raises(CommandError, match=expected):
-            vtworker.weighed(given[0], names)
+            weighed(given[0], names)
         return
-    found = dict(vtworker.weighed(text, names) for text in given)
+    found = dict(weighed(text, names) for text in given)
     assert ({name: weight or 1 for name, weight in found.items()} if any(found.values()) else None) == expected

@@ -27,7 +27,7 @@ def memories() -> int:
 def test_the_memory_of_a_child_that_has_ended_is_given_back(sqlite_file: str) -> None:
     """At once, whatever still refers to the child: an error of the database refers to what it has interrupted."""
     backend = VTQueueBackend("default", {"QUEUES": [], "OPTIONS": {"database": sqlite_file}})
-    child = ChildProcess(backend, WorkerOptions(supervised=True), WorkerLog())
+    child = ChildProcess(backend, WorkerOptions(threads=4, supervised=True), WorkerLog())
     assert memories() == 1
     child.kill()
     assert child.ended()
@@ -39,7 +39,7 @@ def test_a_path_for_imports_that_is_no_text(sqlite_file: str, monkeypatch: pytes
     """Python passes over it, and so does a child: many settings append a ``pathlib.Path``."""
     backend = VTQueueBackend("default", {"QUEUES": [], "OPTIONS": {"database": sqlite_file}})
     monkeypatch.setattr(sys, "path", [*sys.path, Path("apps")])
-    child = ChildProcess(backend, WorkerOptions(supervised=True), WorkerLog())
+    child = ChildProcess(backend, WorkerOptions(threads=4, supervised=True), WorkerLog())
     wait_until(lambda: child.worker_id)
     child.kill()
     assert child.ended()
@@ -55,7 +55,7 @@ def test_a_child_that_cannot_be_started_leaves_nothing_open(sqlite_file: str, mo
     monkeypatch.setattr(os, "pipe", refuse)
     for _ in range(3):
         with pytest.raises(OSError, match="Too many open files"):
-            ChildProcess(backend, WorkerOptions(supervised=True), WorkerLog())
+            ChildProcess(backend, WorkerOptions(threads=4, supervised=True), WorkerLog())
     assert memories() == 0
 
 
@@ -65,8 +65,8 @@ def test_the_memory_is_given_back_although_its_leases_could_not_be_renewed(sqlit
     That takes hours in a supervisor, which would keep a file open for each child that died beside such an error.
     """
     backend = VTQueueBackend("default", {"QUEUES": [], "OPTIONS": {"database": sqlite_file}})
-    supervisor = Supervisor(backend, WorkerOptions(processes=1), WorkerLog())
-    child = ChildProcess(backend, WorkerOptions(supervised=True), WorkerLog())
+    supervisor = Supervisor(backend, WorkerOptions(threads=4, processes=1), WorkerLog())
+    child = ChildProcess(backend, WorkerOptions(threads=4, supervised=True), WorkerLog())
     supervisor._children.append(child)
     child.state.renew_by = 0.0
     with connections[sqlite_file].cursor() as cursor:

@@ -13,7 +13,7 @@ from django.db import DatabaseError, OperationalError
 from ...backend import VTQueueBackend
 from ...core.failures import printable
 from ...engines import engine_for
-from ...queue.lookup import UnclearId
+from ...queue.named_jobs import UnclearId
 from ...queue.schema import mismatch
 from ..arguments import add_backend, add_ids
 from ..output import writable
