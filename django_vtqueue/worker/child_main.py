@@ -56,7 +56,7 @@ def run(given: dict[str, Any], workers: list[Any], state: SharedState) -> None:
     from .logging_setup import log_lines, without_unread_records
     from .loop import Worker
     from .options import WorkerOptions
-    from .thread_pool import ThreadRefused
+    from .process import CannotRun
 
     backend = cast(VTQueueBackend, task_backends[given["alias"]])
     verbosity, option, quiet = given["log"]
@@ -73,7 +73,7 @@ def run(given: dict[str, Any], workers: list[Any], state: SharedState) -> None:
         gc.enable()
         try:
             worker.run()
-        except ThreadRefused as error:
+        except CannotRun as error:
             sys.exit(str(error))
         if worker.left_running:
             exit_at_once()

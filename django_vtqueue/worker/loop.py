@@ -79,7 +79,7 @@ class Worker:
         self._second_at = 0.0  # monotonic
 
     def run(self) -> None:
-        """Work until told to stop, or until there is nothing left to do; raise ThreadRefused if it cannot begin."""
+        """Work until told to stop, or until there is nothing left to do; raise CannotRun if it cannot begin."""
         open_devnull()  # opened now: later there may be no free descriptor
         self.bell.listen(self.rung)
         listener = self.turns.periodic.listener = self.engine.listen(self.rung)

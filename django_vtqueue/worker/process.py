@@ -19,6 +19,10 @@ STOPPING = "STOPPING=1"
 WATCHDOG = "WATCHDOG=1"
 
 
+class CannotRun(Exception):
+    """The system starts no thread or process that a worker needs; the text says what there is, and what to do."""
+
+
 def notify_systemd(state: str) -> None:
     """Tell systemd, where it asks (``Type=notify``, ``WatchdogSec=``); it never waits, and a failure changes nothing.
 

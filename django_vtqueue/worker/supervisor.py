@@ -33,7 +33,7 @@ from .child_process import IDLE_LEAVING, ChildProcess
 from .log import WorkerLog
 from .options import WorkerOptions, scopes_of
 from .outage import Outage, retry_before
-from .process import STOPPING, WATCHDOG, end_within, notify_systemd, open_devnull
+from .process import STOPPING, WATCHDOG, CannotRun, end_within, notify_systemd, open_devnull
 from .shared_state import Departure
 
 logger = logging.getLogger("django_vtqueue")
@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 LOOK_AT_CHILDREN = 0.1  # seconds between two looks at the children
 OVERTIME = 0.2  # seconds beyond a job's time limit after which its worker is killed: it may just be settling the job
-STARTS_TRIED = 10  # in a row, after which a drain takes children that end at their start for all that there will be
+STARTS_TRIED = 10  # in a row, after which a drain takes it that no child can start
 LIVED = 5.0  # seconds: a child that ends sooner has probably not been able to start
 LEAVING = 2.0  # seconds for a child to give its jobs back and end, once it is to leave at once
 RELEASING = 5.0  # seconds for the release of what killed children held, should the database be locked
@@ -80,8 +80,12 @@ class Supervisor:
         self._stop_calls.put(None)
 
     def run(self) -> None:
-        """Keep the children running until all of them are to end, and have ended."""
+        """Keep the children running until all of them are to end, and have ended.
+
+        Raise CannotRun at the end of a drain that leaves due jobs, since no child can start.
+        """
         open_devnull()
+        in_vain = False
         with self.engine.without_lock_waits():
             while True:
                 for child in list(self._children):
@@ -90,10 +94,18 @@ class Supervisor:
                 self.log.count(sum(child.newly_ended() for child in self._children))
                 if not self._children and (self._stops or not self._wanted or self._unshared == 0):
                     break
-                if self.options.drain and not self._stops and self.drained():
-                    self.pass_stop_on()
+                if self.options.drain and not self._stops:
+                    drained = self.drained()
+                    in_vain = not (drained or self._children) and self._failures >= STARTS_TRIED
+                    if drained or in_vain:
+                        self.pass_stop_on()
                 self.wait()
             self.clean_up()
+        if in_vain:
+            raise CannotRun(
+                f"The last {STARTS_TRIED} child processes ended at their start; what they said stands above. "
+                "Jobs may be due, and were not run."
+            )
 
     def wait(self) -> None:
         """Wait a moment, or until it is told to stop."""

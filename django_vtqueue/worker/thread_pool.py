@@ -25,15 +25,12 @@ from ..runtime.timeouts import raise_in
 from ..tasks.compat import task_backends
 from .dispatcher import Dispatcher
 from .log import WorkerLog
+from .process import CannotRun
 
 logger = logging.getLogger("django_vtqueue")
 
 T = TypeVar("T")
 Announcement = Callable[[], None]
-
-
-class ThreadRefused(Exception):
-    """The system starts no further thread; the text says how many there are, and what to do."""
 
 
 class Pool:
@@ -62,12 +59,12 @@ class Pool:
         self._announcer = self._thread("vtworker-announcer", self._announcements.get, lambda tell: tell())
 
     def start(self) -> None:
-        """Start the threads; raise ThreadRefused if the system does not start all of them."""
+        """Start the threads; raise CannotRun if the system does not start all of them."""
         for started, thread in enumerate((self._announcer, *self._threads)):
             try:
                 thread.start()
             except RuntimeError as error:
-                raise ThreadRefused(
+                raise CannotRun(
                     f"The system has started {max(started - 1, 0)} of {self.slots} threads, and refuses the next one "
                     f"({error}). Give fewer --threads (or OPTIONS['threads']) or --processes, or raise its limit: of "
                     "processes and threads (ulimit -u, pids.max of a container), or of memory."

@@ -173,6 +173,29 @@ def test_a_drain_whose_children_end_at_their_start(database: Database, start: St
     assert [row["name"] for row in database.rows("SELECT name FROM vtqueue_schedule")] == ["ending.tasks.hourly"]
 
 
+ENDS = """
+import sys
+
+if "child_main" in "".join(sys.orig_argv):
+    sys.exit("ended")
+"""
+
+
+def test_a_drain_whose_children_all_end_at_their_start(database: Database, start_worker: Start, tmp_path: Path) -> None:
+    """It ends as a failure if it leaves due jobs, and says so; the jobs are as they were."""
+    (tmp_path / "ending").mkdir()
+    (tmp_path / "ending" / "__init__.py").touch()
+    (tmp_path / "ending" / "tasks.py").write_text(ENDS)
+    database.enqueue(tasks.add, 1, 2)
+    path = f"{ROOT}{os.pathsep}{tmp_path}"
+    tries = {"worker.supervisor.STARTS_TRIED": 3}
+    arguments = ["--drain", "--processes", "2"]
+    worker = start_worker(*arguments, ready=False, constants=tries, PYTHONPATH=path, VTQUEUE_TEST_APPS="ending")
+    assert worker.wait() == 1
+    assert "CommandError: The last 3 child processes ended at their start" in worker.log
+    assert [tuple(row) for row in database.rows("SELECT state, attempts FROM vtqueue_job")] == [("READY", 0)]
+
+
 @both_engines
 def test_streams_that_are_closed_stay_away_from_files(database: Database, tmp_path: Path) -> None:
     """A worker without standard streams gives its children empty ones: what a task prints goes into no file."""

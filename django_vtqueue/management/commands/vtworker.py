@@ -35,12 +35,11 @@ from ...worker.logging_setup import log_lines, without_unread_records
 from ...worker.loop import Worker
 from ...worker.options import WorkerOptions, limits_of, scopes_of, served
 from ...worker.outage import Outage
-from ...worker.process import READY, exit_at_once, fill_streams, notify_systemd
+from ...worker.process import READY, CannotRun, exit_at_once, fill_streams, notify_systemd
 from ...worker.progress_bar import drain_bar, waiting_in
 from ...worker.reload import run_with_reload, stop_with_parent
 from ...worker.stop_signals import StopSignals
 from ...worker.supervisor import Supervisor
-from ...worker.thread_pool import ThreadRefused
 from ..arguments import add_backend, at_once, option_of, positive, seconds
 from ..output import is_terminal
 from ..preconditions import backend_of, refuse_copy, refuse_errors, refuse_file
@@ -129,7 +128,7 @@ class Command(BaseCommand):
         with without_unread_records(), drain_bar(worker.engine, worker.scopes, log, show=show):
             try:
                 worker.run()
-            except ThreadRefused as error:
+            except CannotRun as error:
                 raise CommandError(str(error)) from None
         logger.info(
             "vtworker %s done: %d job%s; longest write lock %.1fms",
