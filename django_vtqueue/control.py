@@ -14,10 +14,10 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from .core import history, states
 from .core.encoding import dumps, legible
-from .core.failures import shown, storable
 from .core.ids import slices
 from .core.settlement import cancelled
 from .core.steps import Steps, before, read, skipped, written
+from .core.text import shown, storable
 from .engines import database_for, engine_for
 from .fields import StoredText, text_of
 from .models import HAS_KEY, PARKED, RESERVED, UNFINISHED, DeadLetter, Job

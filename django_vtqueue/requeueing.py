@@ -15,9 +15,9 @@ from . import control
 from .backend import VTQueueBackend
 from .core import clock, states
 from .core.encoding import dumps
-from .core.failures import shown
 from .core.ids import new_id
 from .core.job import NewJobs
+from .core.text import shown
 from .engines import Engine, database_for, engine_for, options_for
 from .models import DeadLetter, Job, Requeue
 from .queue.arguments import MAX_PRIORITY, checked_by, checked_priority, served_queue_name

@@ -7,7 +7,7 @@ Time-Triggered Architecture", Proceedings of the IEEE 91 (2003), where the slots
 from fractions import Fraction
 from math import ceil
 
-from .core.failures import shown
+from .core.text import shown
 
 LONGEST = 1e11  # seconds: 3000 years, so that every moment of a cycle is exact to the thousandth of a second
 SHORTEST = 0.001  # seconds of a turn

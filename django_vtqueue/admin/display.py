@@ -15,10 +15,10 @@ from django.utils.translation import gettext as _
 from ..core import clock, copies, unique
 from ..core.clock import LAST_INSTANT
 from ..core.encoding import decode
-from ..core.failures import printable, shorten, storable
 from ..core.humanize import duration, local, time_of, whole
 from ..core.ids import shown_worker
 from ..core.masks import MASKED, Mask
+from ..core.text import printable, shorten, storable
 from ..fields import text_of
 from ..inspection.state import is_overdue, state_word, waiting_sentence
 from ..models import Job, JobOrLetter

@@ -21,10 +21,10 @@ from ..core.humanize import duration, time_of
 from ..core.ids import digits_in, parse_id
 from ..engines import database_now
 from ..inspection.lists import ending
+from ..inspection.state import limits_for
 from ..inspection.trees import find, has_tree
 from ..inspection.why import why
 from ..models import DeadLetter, Job, JobOrLetter
-from ..tasks.task_limits import limits_for
 from . import display
 from .base import permitted
 from .links import link

@@ -12,8 +12,8 @@ from django.utils.translation import gettext, ngettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from ..core import history
-from ..core.failures import shorten
 from ..core.humanize import local, whole
+from ..core.text import shorten
 from ..engines import database_now
 from ..models import DeadLetter
 from ..queue import dead_letters

@@ -21,10 +21,10 @@ from ..inspection import overview as inspection
 from ..inspection.holdings import Holding, holdings
 from ..inspection.overview import Held
 from ..inspection.parked_keys import ParkedKey, parked_keys
+from ..inspection.state import limits_for
 from ..models import RESERVED, Job, WorkerProcess
 from ..queue import pauses
 from ..queue.arguments import MAX_PRIORITY
-from ..tasks.task_limits import limits_for
 from . import display
 from .banners import banners, failing, unmigrated
 from .changelists import AFTER

@@ -11,9 +11,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..core import clock, copies, history, states, steps
-from ..core.failures import storable
 from ..core.humanize import duration
 from ..core.ids import shown_worker
+from ..core.text import storable
 from ..engines import database_for, database_now
 from ..inspection.state import state_word
 from ..inspection.why import wait

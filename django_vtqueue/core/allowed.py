@@ -5,8 +5,8 @@ from datetime import timedelta
 from typing import Any
 
 from .clock import LONGEST
-from .failures import shown
 from .rates import interval_of
+from .text import shown
 
 Backoff = float | Sequence[float] | Callable[..., float | None]
 Check = Callable[[Any], Any]  # returns the value of an option in its final form, or raises Invalid

@@ -1,7 +1,6 @@
 """An exception as it is stored: its class, its message, its traceback, and a fingerprint to group it by."""
 
 import os
-import re
 import sysconfig
 import traceback
 from collections.abc import Iterable
@@ -13,12 +12,11 @@ from types import TracebackType
 import asgiref
 
 from .masks import replaced
+from .text import shorten, storable
 
 MAX_TRACEBACK = 16 * 1024  # characters: half of them from the head (where it began), half from the tail (what it was)
 MAX_MESSAGE = 1024
 FRAMES_THAT_MATTER = 5
-# Control characters that a terminal obeys, and those of Unicode that turn the direction of what follows.
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 # Where frames lie that are not the project's own: this package, the standard library, what is built in.
 LIBRARIES = (f"{PurePath(__file__).parent.parent}{os.sep}", sysconfig.get_path("stdlib"), "<frozen ")
 TRACEBACK = vars(BaseException)["__traceback__"]  # whatever a class has in its place
@@ -36,38 +34,6 @@ class Failure:
 
 
 NOT_DESCRIBED = Failure("builtins.BaseException", "The exception could not be described.", "", "not described")
-
-
-def shorten(text: str, limit: int) -> str:
-    """Return ``text`` with its middle left out where it is longer than ``limit`` characters."""
-    if len(text) <= limit:
-        return text
-    half = limit // 2
-    return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"
-
-
-def shown(value: object) -> str:
-    """Return a value as an error text has it, in 60 characters at the most."""
-    try:
-        text = repr(value)
-    except Exception:  # a whole number of more than 4300 digits, for one
-        return f"a value of type {type(value).__name__}"
-    return text if len(text) <= 60 else f"{text[:40]} ... {text[-15:]}"
-
-
-def storable(text: str) -> str:
-    """Return ``text`` without what no database stores: NUL characters and lone surrogates."""
-    return text.replace("\0", "\\0").encode(errors="backslashreplace").decode()
-
-
-def printable(text: str) -> str:
-    """Return ``text`` with escapes for what a terminal or a browser obeys; tab and newline are left as they are."""
-    return CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
-
-
-def one_line(text: str) -> str:
-    """Return ``text`` with escapes for all that is not printed in its line, so that no reader takes it for more."""
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def class_path(kind: type) -> str:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from .failures import shown, storable
+from .text import shown, storable
 
 LONGEST_NAME = 255
 HELD = LEASE, SLOTS = ("lease:", "slots:")  # their rows are held by instances

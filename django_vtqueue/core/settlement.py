@@ -7,9 +7,10 @@ from functools import lru_cache
 from ..exceptions import Cancelled, JobExpired
 from . import history, states
 from .clock import SECOND, from_instant, microseconds, to_instant
-from .failures import MAX_MESSAGE, Failure, recorded, shorten
+from .failures import MAX_MESSAGE, Failure, recorded
 from .job import SHORT, HeldJob, StoredJob
 from .steps import EVENT, GATHER, SNOOZE, Waiting
+from .text import shorten
 
 KEPT_FOR_PARENT = 90 * 86_400 * SECOND  # at least: until then its parent has read what became of a child
 

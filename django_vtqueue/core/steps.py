@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, TypedDict
 from . import names
 from .clock import LAST_INSTANT
 from .encoding import decode, dumps
-from .failures import storable
 from .job import SHORT
+from .text import storable
 
 STEP, SLEEP, EVENT, GATHER, ITERATE = "step", "sleep", "event", "gather", "iterate"
 SNOOZE = "snooze"  # a job that is put off: nothing of it is stored

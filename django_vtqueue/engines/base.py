@@ -17,8 +17,7 @@ from django.db.models import Expression
 
 from ..core.grace import GracePeriod
 from ..core.job import ClaimKey, Due, Handle, HeldJob, HiddenRow, NewJobs, Progress, Scope
-from .capabilities import ClockStamps, DurableSteps, Overflow, RowLocks, Settling
-from .limits import Limiting
+from .contract_parts import ClockStamps, DurableSteps, Limiting, Overflow, RowLocks, Settling
 from .portable import Portable
 from .trouble import Trouble
 

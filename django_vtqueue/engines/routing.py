@@ -8,7 +8,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import router
 
 from ..conf import Options, configured
-from ..core.failures import shown
+from ..core.text import shown
 
 
 def database_of(options: Options) -> str:

@@ -6,10 +6,11 @@ from typing import Any
 from ..conf import DEFAULT_BACKOFF
 from ..core import clock, history
 from ..core.allowed import Invalid, duration
-from ..core.failures import describe, one_line, shown, storable, summary
+from ..core.failures import describe, summary
 from ..core.masks import replaced
 from ..core.settlement import cancellation, exhausted, failed, snoozed, suspended
 from ..core.steps import Suspend
+from ..core.text import one_line, shown, storable
 from ..exceptions import (
     Cancelled,
     DamagedPayload,

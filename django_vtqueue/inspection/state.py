@@ -10,10 +10,13 @@ from django.utils.translation import ngettext
 
 from ..core import states, steps
 from ..core.clock import LAST, LAST_INSTANT, from_instant, to_instant
-from ..core.failures import printable
 from ..core.humanize import time_of
+from ..core.text import printable
+from ..engines import options_for
 from ..models import UNFINISHED, DeadLetter, Job
 from ..queue.limits import NO_LIMITS, Limits
+from ..tasks.lookup import load_task
+from ..tasks.task import loaded_options
 
 
 class Waits(NamedTuple):
@@ -118,3 +121,14 @@ def count_children(jobs: Iterable[Job]) -> None:
     counts: dict[UUID, int] = dict(children.values_list("parent_id").annotate(Count("pk")))
     for pk, job in parents.items():
         job.unfinished = counts.get(pk, 0)  # type: ignore[attr-defined]
+
+
+def limits_for(queue_name: str, database: str | None = None, task_path: str = "") -> Limits:
+    """Return the limits of the backend that serves a queue; ``database``: only of backends that use this alias.
+
+    ``task_path``: a task whose limits are asked for, so that it is loaded.
+    """
+    limits = Limits(options_for(queue_name, database), loaded_options)
+    if task_path:
+        load_task(limits, task_path)
+    return limits

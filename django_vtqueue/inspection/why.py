@@ -4,10 +4,10 @@ from django.utils.translation import gettext as _
 
 from ..core import copies, history, states, steps
 from ..core.clock import LAST_INSTANT, from_instant, microseconds, to_instant
-from ..core.failures import printable, shorten
 from ..core.humanize import duration, time_of
 from ..core.ids import shown_worker
 from ..core.job import Scope
+from ..core.text import printable, shorten
 from ..engines import engine_for, options_for
 from ..models import DeadLetter, Job, WorkerProcess
 from ..patterns.reserved import bells_of_holders

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ..core import clock
-from ..core.failures import printable, shorten, storable
 from ..core.humanize import duration
 from ..core.masks import MASKED
+from ..core.text import printable, shorten, storable
 from ..fields import text_of
 from ..models import DeadLetter, Job
 from ..tasks.signatures import mask_of, shown_call

@@ -10,8 +10,8 @@ from weakref import finalize
 
 from django.db import DatabaseError
 
-from ..core.failures import shown
 from ..core.names import LEASE, reserved_name
+from ..core.text import shown
 from ..engines import database_for
 from ..queue.doorbell import LOOK
 from ..runtime.event_loops import in_thread, to_its_end

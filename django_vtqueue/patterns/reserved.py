@@ -17,10 +17,10 @@ from django.db.models import Q
 from ..core import clock
 from ..core.clock import SECOND
 from ..core.encoding import dumps
-from ..core.failures import shown
 from ..core.ids import new_ids
 from ..core.job import Handle, HeldJob, HiddenRow, NewJobs
 from ..core.settlement import released_unfinished
+from ..core.text import shown
 from ..engines import Engine, engine_for, options_for
 from ..queue.doorbell import Doorbell, folder_of, path_of, remove, ring_after_commit
 from ..queue.ended_leases import end_leases

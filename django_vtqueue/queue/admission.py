@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ..core.job import Due, Handle
 from ..core.rates import RateLimit
 from ..engines import Engine
-from ..engines.limits import RateState
+from ..engines.contract_parts import RateState
 from .limits import BEING_PUT_BACK, SOON, KeyLimit, Limits, of_rate_key
 from .quotas import NO_QUEUES, LimitedQueues, Quota
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..core.failures import shown, storable
 from ..core.names import is_name, is_reserved, name_rule, refusal
+from ..core.text import shown, storable
 from ..engines import named_queues, options_of_database
 
 MIN_PRIORITY, MAX_PRIORITY = -100, 100

@@ -7,11 +7,12 @@ from uuid import UUID
 from ..conf import Options
 from ..core import clock, history
 from ..core.encoding import decode, encode_result
-from ..core.failures import MAX_MESSAGE, Failure, describe, shorten, shown, storable
+from ..core.failures import MAX_MESSAGE, Failure, describe
 from ..core.ids import parse_id
 from ..core.job import HeldJob
 from ..core.masks import Mask, replaced
 from ..core.settlement import Settlement, failed, released, snoozed, succeeded
+from ..core.text import shorten, shown, storable
 from ..engines import Engine, engine_for, mask_words
 from ..exceptions import LeaseLost
 from .doorbell import wake_workers

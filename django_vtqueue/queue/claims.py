@@ -19,7 +19,7 @@ from ..core.grace import GracePeriod
 from ..core.job import Due, Handle, HeldJob, HiddenRow, Scope
 from ..core.settlement import Settlement
 from ..engines import Engine
-from ..engines.limits import RateState
+from ..engines.contract_parts import RateState
 from .admission import Admission
 from .claim_order import enough, find_due, in_order
 from .ended_leases import bury_overdue, end_leases

@@ -10,7 +10,7 @@ from django.db.models import F
 from django.utils.translation import gettext as _
 
 from ..core.encoding import decode
-from ..core.failures import shown, storable
+from ..core.text import shown, storable
 from ..engines import database_for, engine_for
 from ..fields import StoredText, text_of
 from .arguments import checked_by, checked_priority, served_queue_name

@@ -22,10 +22,10 @@ from ..core.job import Due, Scope
 from ..core.rates import RateLimit, rate_for
 from ..core.shares import Shares
 from ..engines import Engine
-from ..engines.limits import RateState
+from ..engines.contract_parts import RateState
 from .pauses import earliest, unpaused, without
 from .quotas import NO_QUEUES, LimitedQueues, Quota, of_queue
-from .unloaded_tasks import Imports
+from .task_imports import Imports
 
 AMONG = 100  # jobs of a key at least, of which those that are due are counted
 OTHER_RATE_STAYS = 60.0  # seconds for which a rate stays as other code has set it, after this code has set it

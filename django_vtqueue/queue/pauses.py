@@ -11,9 +11,9 @@ from django.db.models import Q
 from django.utils.translation import gettext as _
 
 from ..core.clock import from_instant, microseconds
-from ..core.failures import printable, storable
 from ..core.humanize import time_of
 from ..core.job import Scope
+from ..core.text import printable, storable
 from ..engines import Engine, database_for, engine_for
 from .arguments import LONGEST_BY, checked_queue_name
 from .doorbell import wake_workers

@@ -24,11 +24,12 @@ from ..conf import POLICY, SHORTEST_SHARED, UNIQUE, checked
 from ..core import clock, history
 from ..core.allowed import duration
 from ..core.encoding import encode
-from ..core.failures import describe, shown
+from ..core.failures import describe
 from ..core.gaps import APART, GapWatch
 from ..core.ids import new_ids, process_worker_id
 from ..core.job import HeldJob, NewJobs, Scope
 from ..core.settlement import failed
+from ..core.text import shown
 from ..core.unique import DONE, KEEP, REPLACE, Keys, keys_of
 from ..engines import Engine, database_for, engine_for, options_for
 from ..exceptions import LeaseLost

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ..core.rates import RateLimit
-from ..engines.limits import Known, RateState
+from ..engines.contract_parts import Known, RateState
 
 
 class Quota(NamedTuple):

@@ -7,10 +7,10 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from ..core.failures import one_line
 from ..core.ids import dashed
 from ..core.job import NewJobs
 from ..core.settlement import overdue
+from ..core.text import one_line
 from ..core.unique import ERROR
 from ..engines import Engine
 from ..exceptions import DuplicateJob

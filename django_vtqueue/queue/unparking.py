@@ -11,7 +11,7 @@ from ..core.clock import SECOND
 from ..core.rates import RateLimit
 from ..core.settlement import Settlement
 from ..engines import Engine, options_for
-from ..engines.limits import Parked, RateState
+from ..engines.contract_parts import Parked, RateState
 from .clock_repair import ClockRepair
 from .limits import BEING_PUT_BACK, SOON, KeyLimit, Limits, of_rate_key
 from .quotas import of_queue

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
-from ..core.failures import shown
+from ..core.text import shown
 from .compat import Task, TaskResult
 
 P = ParamSpec("P")

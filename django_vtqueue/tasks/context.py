@@ -12,10 +12,10 @@ from typing import Any, TypeVar, cast, overload
 
 from django.db.models import Model, QuerySet
 
-from ..core.failures import storable
 from ..core.job import SHORT, HeldJob
 from ..core.masks import replaced
 from ..core.steps import EVENT, GATHER, ITERATE, SLEEP, STEP
+from ..core.text import storable
 from ..exceptions import StepError
 from ..runtime.async_code import awaited_value
 from ..runtime.event_loops import in_thread

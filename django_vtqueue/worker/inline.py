@@ -16,8 +16,8 @@ from ..execution.outcomes import Outcome, Settled, announce, burial
 from ..queue.claims import Claims, collect
 from ..queue.limits import Limits
 from ..queue.settling import settle
-from ..queue.unloaded_tasks import Imports
-from ..tasks.task_limits import load_task
+from ..queue.task_imports import Imports
+from ..tasks.lookup import load_task
 
 
 @contextmanager

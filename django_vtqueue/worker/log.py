@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 
 from ..core import clock, states
 from ..core.clock import LAST_INSTANT
-from ..core.failures import one_line
 from ..core.humanize import local
 from ..core.job import HeldJob
 from ..core.settlement import Settlement
 from ..core.steps import GATHER, Waiting
+from ..core.text import one_line
 from ..exceptions import Retry
 from ..execution.outcomes import Outcome
 

@@ -20,8 +20,8 @@ from ..queue.claims import Taken, collect
 from ..queue.doorbell import ring
 from ..queue.result_bells import ring_results
 from ..queue.settling import settle, settled_before
-from ..queue.unloaded_tasks import Imports
-from ..tasks.task_limits import load_task
+from ..queue.task_imports import Imports
+from ..tasks.lookup import load_task
 from .in_flight import InFlight
 from .job_clocks import JobClocks
 from .leases import Leases

@@ -9,9 +9,9 @@ from django.test import Client
 from django_vtqueue.core import clock
 from django_vtqueue.core.clock import LAST_INSTANT
 from django_vtqueue.inspection import parked_keys
+from django_vtqueue.inspection.state import limits_for
 from django_vtqueue.inspection.why import why
 from django_vtqueue.models import Job
-from django_vtqueue.tasks.task_limits import limits_for
 from tests.project.limited import in_order
 
 from .rows import OVERVIEW, WORKER, html, job, row_of

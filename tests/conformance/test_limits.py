@@ -13,12 +13,12 @@ from django_vtqueue.core.clock import LAST, from_instant, to_instant
 from django_vtqueue.core.ids import new_id
 from django_vtqueue.core.job import HeldJob, NewJobs, Scope
 from django_vtqueue.core.settlement import Settlement, released, succeeded
-from django_vtqueue.queue import claims, unloaded_tasks
+from django_vtqueue.queue import claims, task_imports
 from django_vtqueue.queue.claims import Claims, Taken, collect
 from django_vtqueue.queue.limits import Limits
 from django_vtqueue.queue.pauses import pause
 from django_vtqueue.queue.settling import settle
-from django_vtqueue.queue.unloaded_tasks import Imports
+from django_vtqueue.queue.task_imports import Imports
 from django_vtqueue.queue.unparking import Unparking
 from tests.fake_clock import at
 
@@ -354,8 +354,8 @@ def test_a_task_that_cannot_be_loaded(limited: Limited, monkeypatch: pytest.Monk
         assert names(jobs) == name
         limited.end(failure(jobs[name], 0, None))
     assert loads == ["app.unknown"]
-    later = unloaded_tasks.time.monotonic() + unloaded_tasks.AGAIN
-    monkeypatch.setattr(unloaded_tasks.time, "monotonic", lambda: later)
+    later = task_imports.time.monotonic() + task_imports.AGAIN
+    monkeypatch.setattr(task_imports.time, "monotonic", lambda: later)
     assert names(limited.claim(1000)) == "later"
     assert loads == ["app.unknown"] * 2
 

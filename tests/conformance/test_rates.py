@@ -8,7 +8,7 @@ from django_vtqueue import control
 from django_vtqueue.core.clock import to_instant
 from django_vtqueue.core.job import Scope
 from django_vtqueue.core.settlement import released
-from django_vtqueue.engines.limits import RateState
+from django_vtqueue.engines.contract_parts import RateState
 from django_vtqueue.models import Rate
 from django_vtqueue.queue import limits, unparking
 from django_vtqueue.queue.clock_repair import ClockRepair

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from django_vtqueue import task
-from django_vtqueue.core.failures import shown
+from django_vtqueue.core.text import shown
 from django_vtqueue.models import DeadLetter, Job
 from tests.pending import run_pending
 

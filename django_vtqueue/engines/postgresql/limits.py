@@ -12,7 +12,7 @@ from typing import Any
 
 from ...core.clock import LAST_INSTANT
 from ...core.job import Handle
-from ..limits import IS_BOOKED, IS_PARKED, Booked, Known, Parked, RateState
+from ..contract_parts import IS_BOOKED, IS_PARKED, Booked, Known, Parked, RateState
 from .connection import PostgreSQLConnection
 from .statements import hexed, hidden
 

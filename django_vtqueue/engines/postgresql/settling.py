@@ -8,7 +8,7 @@ from django.db.utils import IntegrityError
 from ...core import states
 from ...core.job import ClaimKey, HeldJob
 from ...core.settlement import Settlement
-from ..capabilities import Settling
+from ..contract_parts import Settling
 from .connection import PostgreSQLConnection
 from .statements import GUARD, GUARD_OF_BURIAL, HELD, NOT_HELD, Values, uuids
 from .steps import EVENTS, LOCK_ROWS, UNFINISHED_CHILD, with_steps

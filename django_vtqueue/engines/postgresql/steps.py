@@ -16,7 +16,7 @@ from django.db.models.expressions import RawSQL
 
 from ...core.clock import LAST_INSTANT
 from ...core.job import HeldJob
-from ..capabilities import DurableSteps, Noted
+from ..contract_parts import DurableSteps, Noted
 from .connection import PostgreSQLConnection
 from .statements import guard, hexed, hidden
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ...core.clock import LAST_INSTANT
 from ...core.job import Handle
-from ..limits import IS_BOOKED, IS_PARKED, Booked, Known, Parked, RateState
+from ..contract_parts import IS_BOOKED, IS_PARKED, Booked, Known, Parked, RateState
 from .connection import SQLiteConnection
 
 HELD_OF_QUEUES = """

@@ -12,7 +12,7 @@ from operator import attrgetter
 from ...core import states
 from ...core.job import ClaimKey
 from ...core.settlement import Settlement
-from ..capabilities import Settling
+from ..contract_parts import Settling
 from .connection import SQLiteConnection
 from .statements import GUARD, GUARD_OF_BURIAL, NOT_HELD, guard
 from .steps import UNFINISHED_CHILD

@@ -13,7 +13,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, OperationalError, connections
 
 from ...core import clock
-from ...core.failures import printable
+from ...core.text import printable
 from ...engines import engine_for
 from ...patterns.guarded_command import Guarded, reap_orphans
 from ...patterns.holder import Holder

@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError, no_translatio
 from django.db import DatabaseError, OperationalError
 
 from ...backend import VTQueueBackend
-from ...core.failures import printable
+from ...core.text import printable
 from ...engines import engine_for
 from ...queue.named_jobs import UnclearId
 from ...queue.schema import mismatch

@@ -18,10 +18,10 @@ from django.db.models import Q
 
 from ...backend import VTQueueBackend
 from ...core.clock import LAST_INSTANT, microseconds, to_instant
-from ...core.failures import one_line, printable
 from ...core.humanize import duration
 from ...core.ids import shown_worker
 from ...core.job import Scope
+from ...core.text import one_line, printable
 from ...database_checks import TAG
 from ...engines import Engine, Trouble, engine_for
 from ...models import PARKED, Job

@@ -12,9 +12,9 @@ from django.core.management.base import CommandError
 
 from ...backend import VTQueueBackend
 from ...core.clock import LAST, microseconds, to_instant
-from ...core.failures import printable
 from ...core.names import is_reserved
 from ...core.states import WORDS
+from ...core.text import printable
 from ...engines import engine_for
 from ...inspection.lists import ListQuery, Page, list_jobs, list_letters
 from ...inspection.state import count_children, state_word, waiting_sentence

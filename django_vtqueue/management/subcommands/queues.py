@@ -11,8 +11,8 @@ from django.db import connections
 from django.db.models import Count, Q
 
 from ...backend import VTQueueBackend
-from ...core.failures import printable
 from ...core.names import is_reserved, refusal
+from ...core.text import printable
 from ...engines import engine_for
 from ...models import RESERVED, Job, waiting_jobs
 from ...queue import pauses

@@ -9,18 +9,17 @@ from django.core.management.base import CommandError
 from ...backend import VTQueueBackend
 from ...core import history, steps
 from ...core.clock import from_instant
-from ...core.failures import storable
 from ...core.humanize import duration, local, whole
 from ...core.ids import SHORTEST, shown_worker
 from ...core.masks import MASKED, Mask
+from ...core.text import storable
 from ...engines import engine_for
 from ...fields import StoredText
-from ...inspection.state import state_word
+from ...inspection.state import limits_for, state_word
 from ...inspection.trees import ChildJob, children_of, has_tree, tree
 from ...inspection.why import why
 from ...models import DeadLetter, Job
 from ...tasks.signatures import mask_of
-from ...tasks.task_limits import limits_for
 from ..arguments import entry_of
 from ..output import add_json, as_json, in_json, iso
 from .list import MOMENTS, described

@@ -8,8 +8,8 @@ from django.core.management.base import CommandError
 
 from ...backend import VTQueueBackend
 from ...engines import engine_for
+from ...inspection.state import limits_for
 from ...inspection.why import why
-from ...tasks.task_limits import limits_for
 from ..arguments import add_ids, entry_of
 
 HELP = "Says in one sentence why a job is not running, or what became of it."
