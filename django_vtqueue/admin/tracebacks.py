@@ -16,7 +16,8 @@ from . import display
 TEXT, OWN, LIBRARY = "text", "own", "library"
 # "File" stands behind the bars of an exception group, if the frame is of one.
 FRAME = re.compile(r'(?P<indent>[ |]*)File "(?P<file>[^"\n]*)", line \d+')
-# Where libraries lie on other machines than this one, by whatever slash their paths are written.
+# Where libraries lie on other machines than this one, by whatever slash their paths are written; a fingerprint is made
+# where the code runs (core/failures.py).
 INSTALLED = re.compile(r"[/\\](site-packages|dist-packages|lib[/\\]python3[.\d]*)[/\\]")
 
 

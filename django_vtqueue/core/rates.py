@@ -45,6 +45,10 @@ class RateLimit(NamedTuple):
         """Return from when on a start is allowed."""
         return next_at - (self.burst - 1) * self.interval
 
+    def allowed_behind(self, due_at: int, burst: int) -> int:
+        """Return from when on a start is allowed behind one that is booked for ``due_at``, by a rate of that burst."""
+        return due_at + max(burst - self.burst + 1, 1) * self.interval
+
     def started(self, next_at: int, now: int, count: int = 1) -> int:
         """Return the state after so many starts."""
         return max(next_at, now) + count * self.interval

@@ -134,8 +134,8 @@ class Engine(Portable, Settling, RowLocks, Overflow, Limiting, DurableSteps, Clo
         return False
 
     @staticmethod
-    def prepare(connection: BaseDatabaseWrapper) -> None:
-        """Have a connection of a worker's tasks wait fairly for the right to write, where there is one for all."""
+    def begin_fairly(connection: BaseDatabaseWrapper) -> None:
+        """Have transactions that Django begins on a connection wait fairly for the write lock, where there is one."""
 
     @staticmethod
     def has_open_cursor(connection: BaseDatabaseWrapper) -> bool:

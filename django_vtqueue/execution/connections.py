@@ -19,11 +19,11 @@ _looked = threading.local()
 
 
 @contextmanager
-def prepared_connections() -> Iterator[None]:
-    """Prepare each connection that is opened in this process meanwhile; see Engine.prepare."""
+def beginning_fairly() -> Iterator[None]:
+    """Have each connection that is opened in this process meanwhile begin its transactions fairly."""
 
     def opened(connection: BaseDatabaseWrapper, **kwargs: object) -> None:
-        ENGINES.get(connection.vendor, Engine).prepare(connection)
+        ENGINES.get(connection.vendor, Engine).begin_fairly(connection)
 
     connection_created.connect(opened)
     try:

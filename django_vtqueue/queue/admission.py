@@ -102,7 +102,7 @@ class Admission:
             self._waited.add(key)
             return earliest
         if line is not None:
-            earliest = max(earliest, line.due_at + max(line.burst - rate.burst + 1, 1) * rate.interval)
+            earliest = max(earliest, rate.allowed_behind(line.due_at, line.burst))
         self._last[key] = Line(max(earliest, now + 1), rate.burst)
         return self._last[key].due_at
 

@@ -18,7 +18,7 @@ from queue import Empty
 from ..backend import VTQueueBackend
 from ..core.ids import new_worker_id, shown_worker
 from ..engines import new_engine
-from ..execution.connections import prepared_connections
+from ..execution.connections import beginning_fairly
 from ..execution.outcomes import Outcome
 from ..execution.time_limits import Notice, TaskFound, TransactionBegun, TransactionWaits
 from ..queue.doorbell import Doorbell, folder_of
@@ -86,7 +86,7 @@ class Worker:
         self.state.worker_id = self.id.encode()
         if self.engine.locks_rows:
             self.renewals.start()
-        with self.engine.without_lock_waits(), prepared_connections():
+        with self.engine.without_lock_waits(), beginning_fairly():
             try:
                 self.pool.start()
                 self.read_mail(0)  # it may have been told to stop while it began

@@ -8,7 +8,7 @@ import pytest
 from django.db import connections, transaction
 
 from django_vtqueue.engines import new_engine
-from django_vtqueue.execution.connections import prepared_connections
+from django_vtqueue.execution.connections import beginning_fairly
 from django_vtqueue.models import Job
 
 from ..waiting import PATIENCE, wait_until
@@ -38,7 +38,7 @@ def test_the_collector_does_not_wait_for_who_waits_for_the_lock(alias: str, whos
         finally:
             connections[alias].close()
 
-    with uncollected(), prepared_connections(), ThreadPoolExecutor(1) as pool:
+    with uncollected(), beginning_fairly(), ThreadPoolExecutor(1) as pool:
         with locked(alias):
             writing = pool.submit(write)
             wait_until(lambda: said.count("BEGIN IMMEDIATE") > 5)

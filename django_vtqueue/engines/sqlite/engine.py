@@ -70,7 +70,7 @@ class SQLiteEngine(SQLiteDue, SQLiteSettling, SQLiteOverflow, SQLiteLimits, SQLi
     kept_open = True  # to open it anew takes 0.3 ms
     outdated = staticmethod(outdated)
     trouble = staticmethod(trouble)
-    prepare = staticmethod(replace_begin)
+    begin_fairly = staticmethod(replace_begin)
     has_open_cursor = staticmethod(has_open_cursor)
 
     def insert(self, new: NewJobs) -> BaseDatabaseWrapper | None:
