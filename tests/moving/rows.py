@@ -12,9 +12,13 @@ RUNS: dict[str, Any] = {"state": "RUNNING", "worker_id": "web1:7:ab", "claims": 
 HAS_ENDED: dict[str, Any] = {"state": "SUCCESSFUL", "worker_id": "web1:7:ab", "finished_at": HOUR_AGO + 5}
 
 
-def job(alias: str, **values: Any) -> Job:
+def unsaved_job(**values: Any) -> Job:
     given = {"lease_us": 60_000_000, "enqueued_at": HOUR_AGO, "due_at": HOUR_AGO + 1, "payload": {"args": []}}
-    row = Job(**{**TASK, **given, **values})
+    return Job(**{**TASK, **given, **values})
+
+
+def job(alias: str, **values: Any) -> Job:
+    row = unsaved_job(**values)
     row.save(using=alias, force_insert=True)
     return row
 

@@ -10,7 +10,6 @@ from django.db import connections
 
 from django_vtqueue import Lease, Queue
 from django_vtqueue.core import clock
-from django_vtqueue.core.ids import new_uuid
 from django_vtqueue.engines import engine_for
 from django_vtqueue.models import DeadLetter, Job, QueueState, Rate, Requeue, Schedule, Throughput
 from django_vtqueue.moving.move import Move
@@ -18,7 +17,7 @@ from django_vtqueue.moving.parts import MOST_ROWS
 from django_vtqueue.queue import pauses
 
 from .conftest import Pair
-from .rows import HAS_ENDED, HOUR_AGO, RUNS, held, job, letter
+from .rows import HAS_ENDED, HOUR_AGO, RUNS, held, job, letter, unsaved_job
 
 LATER = clock.now() + 10**12
 
@@ -56,8 +55,7 @@ def test_many_refused_rows(pair: Pair) -> None:
     connections[pair.source].ensure_connection()
     if isinstance(raw := connections[pair.source].connection, sqlite3.Connection):
         raw.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 32_766)  # as SQLite itself has it; Debian's takes more
-    for _ in range(33_000):
-        move.refusals[new_uuid().hex] = "another job there has its unique key"
+    move.refusals.update(dict.fromkeys((f"{number:032x}" for number in range(33_000)), "its unique key is taken there"))
     assert move.parts.staying() == (0, 0, 0, 1)
     assert move.parts.to_go() == 0
 
@@ -65,7 +63,7 @@ def test_many_refused_rows(pair: Pair) -> None:
 def test_a_large_family_is_one_batch(pair: Pair) -> None:
     """However many children a job has, they arrive together with it."""
     parent = job(pair.source, due_at=LATER)
-    children = [job(pair.source, parent_id=parent.pk) for _ in range(1200)]
+    children = Job.objects.using(pair.source).bulk_create(unsaved_job(parent_id=parent.pk) for _ in range(1200))
     batches: list[int] = []
     move = Move(*pair, arrived=batches.append)
     move.go()
