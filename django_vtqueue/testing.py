@@ -17,11 +17,13 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
+from unittest.mock import ANY
 
 from django.core.exceptions import SynchronousOnlyOperation
 
 from .backend import VTQueueBackend
 from .core.clock import SECOND
+from .core.encoding import normalize
 from .core.failures import from_task
 from .core.job import Scope
 from .core.steps import SNOOZE
@@ -34,7 +36,7 @@ from .queue.moments import checked_moment, due_from
 from .runtime.event_loops import in_event_loop, in_thread
 from .tasks.calls import checked_task
 from .tasks.compat import Task, TaskResult, task_backends
-from .tasks.signatures import arguments_of, check_call
+from .tasks.signatures import arguments_of, call_signature, check_call
 from .worker.inline import run_due
 
 NO_ERRORS = (Retry, Cancelled)  # what a task raises, and what people do to it, on purpose
@@ -112,8 +114,9 @@ def assert_enqueued(
 ) -> TaskResult:
     """Return the latest result of a task that was enqueued with these arguments, by position or by name; none: any.
 
-    ``queue_name``: in this queue. ``run_after``: due at this moment, or so long after it was enqueued. A job that has
-    run, or is a dead letter, was enqueued too, as long as it is kept; but a retry has a time of its own.
+    ``unittest.mock.ANY`` is any value. ``queue_name``: in this queue. ``run_after``: due at this moment, or so long
+    after it was enqueued. A job that has run, or is a dead letter, was enqueued too, as long as it is kept; but a
+    retry has a time of its own.
 
     Raises AssertionError that says what was enqueued instead; TypeError for arguments that do not fit the task.
     """
@@ -122,7 +125,7 @@ def assert_enqueued(
     checked_task(task, "assert_enqueued")
     if args or kwargs:
         check_call(task, args, kwargs)
-        wanted = _as_json(arguments_of(task, args, kwargs))
+        wanted = _pattern(call_signature(task.func, task.takes_context).bind(*args, **kwargs).arguments)
     backend = task.get_backend()
     if not isinstance(backend, VTQueueBackend):
         raise TypeError(f"assert_enqueued looks for tasks of this queue; backend {task.backend!r} is another one.")
@@ -131,7 +134,7 @@ def assert_enqueued(
     of_task = [row for row in rows if row.task_path == task.module_path]
     for row in of_task:
         if (
-            wanted in (None, _stored_arguments(task, row))
+            (wanted is None or _fits(wanted, _stored_arguments(task, row)))
             and queue_name in (None, row.queue_name)
             and (run_after is None or _is_due(row, run_after))
         ):
@@ -152,15 +155,35 @@ class QueueAssertions:
         return assert_enqueued(task, *args, **kwargs)
 
 
-def _as_json(arguments: dict[str, Any]) -> str:
-    """Return arguments as a text that is the same for the same JSON only: True is not 1."""
-    return json.dumps(arguments, sort_keys=True)
-
-
-def _stored_arguments(task: Task, row: Job | DeadLetter) -> str | None:
-    """Return the arguments of a stored call by name, as JSON; None if they do not fit the task any more."""
+def _pattern(value: Any) -> Any:
+    """Return a value as it is stored, with ANY left where it is."""
+    if value is ANY:
+        return value
     try:
-        return _as_json(arguments_of(task, row.args, row.kwargs))
+        return normalize(value)
+    except TypeError:
+        if isinstance(value, dict):
+            return {key: _pattern(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [_pattern(item) for item in value]
+        raise
+
+
+def _fits(wanted: Any, stored: Any) -> bool:
+    """Return whether a pattern and what is stored are the same JSON: True is not 1."""
+    if wanted is ANY:
+        return True
+    if isinstance(wanted, dict) and isinstance(stored, dict):
+        return wanted.keys() == stored.keys() and all(_fits(item, stored[key]) for key, item in wanted.items())
+    if isinstance(wanted, list) and isinstance(stored, list):
+        return len(wanted) == len(stored) and all(map(_fits, wanted, stored))
+    return not isinstance(wanted, dict | list) and json.dumps(wanted) == json.dumps(stored)
+
+
+def _stored_arguments(task: Task, row: Job | DeadLetter) -> dict[str, Any] | None:
+    """Return the arguments of a stored call by name; None if they do not fit the task any more."""
+    try:
+        return arguments_of(task, row.args, row.kwargs)
     except TypeError:
         return None
 

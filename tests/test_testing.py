@@ -5,6 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 from django.core.exceptions import SynchronousOnlyOperation
@@ -306,6 +307,18 @@ class BrokenInsideATestCase(TestCase):
         assert DeadLetter.objects.filter(pk=result.id).exists()
         tasks.save_twice.enqueue()
         assert [each.status for each in run_pending(raise_errors=False)] == [TaskResultStatus.FAILED]
+
+
+def test_any_value(db: None) -> None:
+    """mock.ANY is any value of an argument, and inside of one; all else is as it was given."""
+    tasks.effect.enqueue({"to": ["ada", 7], "cc": None})
+    for value in (ANY, {"to": ANY, "cc": None}, {"to": ["ada", ANY], "cc": ANY}):
+        assert_enqueued(tasks.effect, value)
+    for value in ({"to": ANY}, {"to": ["eve", ANY], "cc": None}, [ANY], {"to": {"ada": ANY}, "cc": None}):
+        with pytest.raises(AssertionError, match="was not enqueued"):
+            assert_enqueued(tasks.effect, value)
+    with pytest.raises(TypeError, match="not JSON"):
+        assert_enqueued(tasks.effect, object())
 
 
 def test_true_is_not_one(db: None) -> None:
