@@ -1,6 +1,6 @@
 """What tests fork their processes from: ``python tests/preloader.py SOCKET SPACE`` has imported Django and the package.
 
-Models are imported with settings of its own; a process that is forked from it has neither these nor apps.
+It has no settings, so it has no models, and nothing that imports them.
 
 A message on the socket names a command of this Python; the process that runs it is made a child of who asked
 (see preloaded.py). SPACE: an argument as long as command lines may be, which those of the processes are written over.
@@ -10,7 +10,6 @@ import atexit
 import ctypes
 import gc
 import importlib
-import importlib.util
 import io
 import json
 import os
@@ -21,8 +20,7 @@ import sys
 import time
 import types
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from importlib.machinery import PathFinder
 from typing import Any
 
@@ -56,9 +54,21 @@ MODULES = (
     "logging.handlers",
 )
 OPTIONAL = "django.db.backends.postgresql.base"  # where psycopg is installed
+# These import most of what in the package asks for no settings, and nothing that registers checks. Servers that load an
+# app before they fork do so too.
 PACKAGE = "django_vtqueue"
-APPS = ("django.contrib.contenttypes", "django.contrib.auth", PACKAGE)  # those of every project that are tested with it
-OF_PACKAGE = ("management.commands.vtworker", "management.commands.vtqueue", "worker.child_main")
+OF_PACKAGE = (
+    "runtime.signal_safe_queue",
+    "execution.outcomes",
+    "execution.time_limits",
+    "engines.distinct",
+    "migrations.0001_initial",
+    "patterns.slot_cycle",
+    "queue.queue",
+    "worker.options",
+    "worker.pacing",
+    "worker.child_main",
+)
 LONGEST = 1 << 17  # bytes of a message
 PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)  # from its start on
 
@@ -69,44 +79,14 @@ def preload() -> list[str]:
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for name in MODULES:
+        for name in (*MODULES, *(f"{PACKAGE}.{name}" for name in OF_PACKAGE)):
             importlib.import_module(name)
         with suppress(Exception):
             importlib.import_module(OPTIONAL)
-        with as_if_set_up():
-            for name in OF_PACKAGE:
-                importlib.import_module(f"{PACKAGE}.{name}")
     sys.path[:] = usual_path
     names = [name for name in sys.modules if name not in ("__main__", "builtins", "sys")]
     ctypes.pythonapi.Py_IncRef(ctypes.py_object([sys.modules[name] for name in names]))
     return names
-
-
-@contextmanager
-def as_if_set_up() -> Iterator[None]:
-    """Have models that can be imported; afterwards there are no settings, no apps, and no connections again."""
-    from django.apps import AppConfig, apps
-    from django.conf import settings
-    from django.db import connections
-    from django.utils import translation
-    from django.utils.functional import empty
-
-    settings.configure()
-    framework = ("django_tasks",) if importlib.util.find_spec("django_tasks") else ()
-    for config in map(AppConfig.create, (*APPS, *framework)):
-        apps.app_configs[config.label], config.apps = config, apps
-    apps.apps_ready = True
-    for config in apps.app_configs.values():
-        config.import_models()
-    apps.models_ready = apps.ready = True
-    yield
-    apps.apps_ready = apps.models_ready = apps.ready = False
-    apps.app_configs.clear()
-    apps.clear_cache()
-    connections.__init__()  # type: ignore[misc]
-    vars(connections).pop("settings", None)
-    vars(translation._trans).clear()
-    settings._wrapped = empty
 
 
 def leave(names: list[str]) -> None:
