@@ -154,6 +154,7 @@ def checks_of(kind: type[Policy]) -> dict[str, Check]:
 OF_QUEUE = ("handler", "concurrency", "rate", "burst")  # in ``queue_options`` only
 QUEUE = checks_of(Policy)  # in ``queue_options``
 BACKEND = {name: check for name, check in checks_of(Options).items() if name not in OF_QUEUE}  # in ``OPTIONS``
+NAMES = (*BACKEND, "queue_options")  # of what may stand in ``OPTIONS``
 POLICY = {name: check for name, check in QUEUE.items() if name not in OF_QUEUE}  # in both
 UNIQUE = {"unique_until": one_of(DONE, START), "on_duplicate": one_of(KEEP, REPLACE, ERROR)}  # of a task, or a call
 ENTRY = ("BACKEND", "QUEUES", "OPTIONS")  # of ``TASKS``
@@ -187,7 +188,8 @@ def _checked(given: Mapping[str, Any], known: Mapping[str, Check], where: str, w
     for key, value in given.items():
         if key not in known:
             say = f"say it of single queues, in queue_options: {{'emails': {{{key!r}: ...}}}}."
-            say = say if key in OF_QUEUE else ELSEWHERE.get(key) or nearest(str(key), list(known))
+            names = NAMES if known is BACKEND else tuple(known)
+            say = say if key in OF_QUEUE else ELSEWHERE.get(key) or nearest(str(key), names)
             wrong.append(f"{where} has no option {key!r}: {say}")
             continue
         try:
@@ -243,7 +245,7 @@ def misplaced(params: Mapping[str, Any], alias: str) -> list[str]:
     """Return an error for each key of an entry of ``TASKS`` that Django does not know."""
     return [
         f"TASKS[{alias!r}] has {key!r}, which belongs into its OPTIONS."
-        if key in BACKEND or key == "queue_options"
+        if key in NAMES
         else f"TASKS[{alias!r}] has no key {key!r}: {nearest(str(key), ENTRY)}"
         for key in params
         if key not in ENTRY

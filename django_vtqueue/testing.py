@@ -36,6 +36,7 @@ from .queue.moments import checked_moment, due_from
 from .runtime.event_loops import in_event_loop, in_thread
 from .tasks.calls import checked_task
 from .tasks.compat import Task, TaskResult, task_backends
+from .tasks.lookup import loaded_task
 from .tasks.signatures import arguments_of, call_signature, check_call
 from .worker.inline import run_due
 
@@ -77,15 +78,14 @@ def run_pending(
                 raise BaseException.with_traceback(error, from_task(error))
             if outcome.result is not None:
                 results.append(outcome.result)
-            if until is None:  # else each of them lets time pass
-                check_progress(outcome, snoozes)
+            check_progress(outcome, snoozes, least=SECOND if until is None else 1)
     return results
 
 
-def check_progress(outcome: Outcome, snoozes: Counter[str]) -> None:
-    """Raise RuntimeError for a job that is put off again and again to a moment that has come already."""
+def check_progress(outcome: Outcome, snoozes: Counter[str], least: int) -> None:
+    """Raise RuntimeError for a job that is put off again and again, each time by less than ``least`` microseconds."""
     job, waiting = outcome.job, outcome.settlement.waiting
-    if waiting is None or waiting.kind != SNOOZE or waiting.until - waiting.since >= SECOND:
+    if waiting is None or waiting.kind != SNOOZE or waiting.until - waiting.since >= least:
         return
     snoozes[job.id] += 1
     if snoozes[job.id] > MOST_SNOOZES:
@@ -118,11 +118,17 @@ def assert_enqueued(
     after it was enqueued. A job that has run, or is a dead letter, was enqueued too, as long as it is kept; but a
     retry has a time of its own.
 
-    Raises AssertionError that says what was enqueued instead; TypeError for arguments that do not fit the task.
+    Raises AssertionError that says what was enqueued instead; TypeError for arguments that do not fit the task, and
+    for what ``using`` returns.
     """
     __tracebackhide__ = True
     wanted = None
     checked_task(task, "assert_enqueued")
+    if loaded_task(task.module_path) not in (None, task):
+        raise TypeError(
+            "assert_enqueued takes the task itself, not what using() returns: give queue_name= and run_after= to "
+            "assert_enqueued. The result that it returns says the priority: assert_enqueued(...).task.priority."
+        )
     if args or kwargs:
         check_call(task, args, kwargs)
         wanted = _pattern(call_signature(task.func, task.takes_context).bind(*args, **kwargs).arguments)

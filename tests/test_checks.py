@@ -479,6 +479,20 @@ def test_missing_handler(settings: Settings) -> None:
     assert "the handler 'tests.test_checks.nothing' of queue 'bad' cannot be imported" in message.msg
 
 
+@pytest.mark.parametrize(
+    ("path", "what"),
+    [
+        ("tests.project.tasks.add", "is a task, but must be a plain function"),
+        ("tests.processes.conftest.NEVER_LOOKS", "is {'worker.* but must be a function that takes the job"),
+    ],
+)
+def test_a_handler_that_is_no_function(settings: Settings, path: str, what: str) -> None:
+    """A handler of raw jobs that is a task, or cannot be called, is an error that says so (E007)."""
+    [message] = errors(settings, default=entry([], queue_options={"sensors": {"handler": path}}))
+    assert message.id == "vtqueue.E007"
+    assert re.search(f"of queue 'sensors' {what}", message.msg)
+
+
 @pytest.mark.parametrize("name", ["tests.nothing", "nothing.at.all", "", ".tasks"])
 def test_missing_task_module(settings: Settings, name: str) -> None:
     """A module of task_modules that does not exist is an error (E014), and not the traceback of a worker."""

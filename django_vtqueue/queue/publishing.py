@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 
 from django.core.exceptions import SynchronousOnlyOperation
-from django.db import DEFAULT_DB_ALIAS, OperationalError, connections, transaction
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..conf import Options, Policy
@@ -15,7 +15,7 @@ from ..engines import Engine, Trouble, engine_for
 from ..exceptions import PayloadTooLarge
 from .back_pressure import check_room, insert_with_room
 from .doorbell import ring, ring_after_commit
-from .schema import mismatch
+from .schema import mismatch_or_hint
 from .unique import Duplicates, insert_with_keys
 
 logger = logging.getLogger("django_vtqueue")
@@ -108,9 +108,9 @@ def store(
         name = new.task_path.rpartition(".")[2]
         awaited = f"await {name}.aenqueue(...)" if name else "await queue.apublish(...)"
         raise SynchronousOnlyOperation(f"{error} In async code: {awaited}.") from None
-    except OperationalError as error:
+    except DatabaseError as error:
         if engine.trouble(error) is Trouble.SCHEMA:
-            raise OperationalError(f"{error}: {mismatch(database)}") from error
+            raise type(error)(f"{str(error).splitlines()[0]}: {mismatch_or_hint(database)}") from error
         raise
     if connection is None:
         ring(database, options.doorbells)

@@ -3,7 +3,7 @@
 from importlib import import_module
 from pkgutil import iter_modules
 
-from django.db import connections
+from django.db import DatabaseError, connections
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
@@ -24,6 +24,14 @@ def mismatch(alias: str) -> str:
             "run: python -m pip install --upgrade django-vtqueue"
         )
     return ""
+
+
+def mismatch_or_hint(alias: str) -> str:
+    """Return what mismatch does after an error; inside a transaction that this has broken, what is probably wrong."""
+    try:
+        return mismatch(alias)
+    except DatabaseError:
+        return f"the queue's tables are missing, or of another version; run: python manage.py migrate {APP}"
 
 
 def on_disk() -> set[str]:

@@ -37,7 +37,7 @@ def wait_for_result(result: R, timeout: float | timedelta | None = None) -> R:
 
 async def await_for_result(result: R, timeout: float | timedelta | None = None) -> R:
     """See wait_for_result; no thread waits meanwhile."""
-    wait = Wait(result, timeout)
+    wait = Wait(result, timeout, "await_for_result", "await arun_pending()")
     if ended := await sync_to_async(wait.look)():
         return cast(R, ended)
     with closing(await sync_to_async(wait.bell)()) as bell:
@@ -49,18 +49,23 @@ async def await_for_result(result: R, timeout: float | timedelta | None = None) 
 class Wait:
     """One wait for the end of a task."""
 
-    def __init__(self, result: TaskResult, timeout: float | timedelta | None) -> None:
+    def __init__(
+        self,
+        result: TaskResult,
+        timeout: float | timedelta | None,
+        called: str = "wait_for_result",
+        in_tests: str = "run_pending()",
+    ) -> None:
+        self._called, self._in_tests = called, in_tests
         if not isinstance(result, TaskResult):
-            raise TypeError(f"wait_for_result takes what enqueue() has returned, not {result!r:.100}.")
+            raise TypeError(f"{called} takes what enqueue() has returned, not {result!r:.100}.")
         try:
             self._timeout = None if timeout is None else duration(timeout)
         except Invalid as error:
-            raise ValueError(f"wait_for_result: timeout is {timeout!r:.100}, but must be {error}, or None.") from None
+            raise ValueError(f"{called}: timeout is {timeout!r:.100}, but must be {error}, or None.") from None
         self._id, backend = result.id, task_backends[result.backend]
         if not isinstance(backend, VTQueueBackend):
-            raise TypeError(
-                f"wait_for_result waits for tasks of this queue; backend {result.backend!r} is another one."
-            )
+            raise TypeError(f"{called} waits for tasks of this queue; backend {result.backend!r} is another one.")
         self._backend = backend
         self._began = time.monotonic()
 
@@ -69,9 +74,9 @@ class Wait:
         database = self._backend.database
         if connections[database].in_atomic_block:
             raise RuntimeError(
-                f"wait_for_result is called inside a transaction of database {database!r}, and the task has not ended: "
+                f"{self._called} is called inside a transaction of database {database!r}, and the task has not ended: "
                 "what was enqueued in it runs after its commit, so wait then. In a TestCase, call "
-                "run_pending() first."
+                f"{self._in_tests} first."
             )
         return result_bell(database, self._backend.settings.doorbells, self._id.replace("-", ""))
 

@@ -18,6 +18,7 @@ from ..conf import SHORTEST_SHARED, Options, configured, parse
 from ..core import clock
 from ..core.names import is_reserved, refusal
 from ..core.rates import RateLimit, rate_for
+from ..core.text import shown
 from ..core.ticks import Ticks
 from ..engines import ENGINES, database_of
 from ..engines.sqlite.file_checks import file_of
@@ -273,14 +274,19 @@ def forbidden_queues(options: Options, alias: str) -> Iterator[CheckMessage]:
 
 
 def missing_handlers(options: Options, alias: str) -> Iterator[CheckMessage]:
-    """Yield an error for each handler of raw jobs that cannot be imported."""
+    """Yield an error for each handler of raw jobs that cannot be imported, or called."""
     for queue_name in options.handler_queues():
         path = options.policy(queue_name).handler or ""
         try:
-            import_string(path)
+            found = import_string(path)
         except ImportError as error:
+            wrong = f"cannot be imported: {error}"
+        else:
+            wrong = "" if callable(found) else f"is {shown(found)}, but must be a function that takes the job"
+            wrong = "is a task, but must be a plain function that takes the job" if isinstance(found, Task) else wrong
+        if wrong:
             yield Error(
-                f"TASKS[{alias!r}]: the handler {path!r} of queue {queue_name!r} cannot be imported: {error}.",
+                f"TASKS[{alias!r}]: the handler {path!r} of queue {queue_name!r} {wrong}.",
                 hint=f'"queue_options": {{"{queue_name}": {{"handler": "app.module.function"}}}}',
                 id="vtqueue.E007",
             )

@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 LOOK_AT_CHILDREN = 0.1  # seconds between two looks at the children
 OVERTIME = 0.2  # seconds beyond a job's time limit after which its worker is killed: it may just be settling the job
-STARTS_TRIED = 10  # in a row, after which a drain takes it that no child can start
+ROUNDS_TRIED = 5  # of as many starts as processes, in which no child gets ready: a drain takes it that none can
 LIVED = 5.0  # seconds: a child that ends sooner has probably not been able to start
 LEAVING = 2.0  # seconds for a child to give its jobs back and end, once it is to leave at once
 RELEASING = 5.0  # seconds for the release of what killed children held, should the database be locked
@@ -65,7 +65,8 @@ class Supervisor:
         self._wanted = options.processes
         self._unshared = options.max_jobs  # jobs that may be begun, and that no child has as its share
         self._start_at = 0.0  # monotonic: not before
-        self._failures = 0
+        self._failures = 0  # starts in a row that were refused, and ends of children that had not lived for long
+        self._never_ready = 0  # the same, but for those that had been ready
         self._kill_at = self._kill_idle_at = NEVER  # monotonic: when children that do not leave are killed
         self._dead: list[str] = []  # workers that may have left jobs
         self._killed: list[str] = []  # workers whose jobs are to be released, and their rows removed
@@ -96,15 +97,15 @@ class Supervisor:
                     break
                 if self.options.drain and not self._stops:
                     drained = self.drained()
-                    in_vain = not (drained or self._children) and self._failures >= STARTS_TRIED
+                    in_vain = drained is False and self.gives_up()
                     if drained or in_vain:
                         self.pass_stop_on()
                 self.wait()
             self.clean_up()
         if in_vain:
             raise CannotRun(
-                f"The last {STARTS_TRIED} child processes ended at their start; what they said stands above. "
-                "Jobs may be due, and were not run."
+                f"{self._never_ready} child processes in a row could not be started, or ended before they were ready; "
+                "what they said stands above. Jobs are due, and were not run."
             )
 
     def wait(self) -> None:
@@ -150,6 +151,7 @@ class Supervisor:
                 child = ChildProcess(self.backend, options, self.log)
             except OSError as error:  # no memory for another process, just now
                 logger.warning("a process could not be started: %s", error)
+                self._never_ready += 1
                 self.postpone_start()
                 return
             self._children.append(child)
@@ -166,7 +168,7 @@ class Supervisor:
         return True
 
     def postpone_start(self) -> None:
-        """Put the next start off."""
+        """Put the next start off, after one that has failed."""
         self._failures += 1
         self._start_at = time.monotonic() + trouble_pause(self._failures)
 
@@ -203,6 +205,7 @@ class Supervisor:
         state, code = child.state, child.process.returncode
         self.log.count(child.newly_ended())
         self.engine.longest_hold = max(self.engine.longest_hold, state.longest_hold)
+        self._never_ready = 0 if child.worker_id else self._never_ready + 1
         if self._unshared is not None:
             self._unshared += child.share - state.started
         if state.departure == Departure.FOR_GOOD:
@@ -241,9 +244,16 @@ class Supervisor:
             self.engine.disconnect()
             return None
 
-    def drained(self) -> bool:
-        """Return whether all children are there, and neither they nor the dead hold a job, and nothing is due."""
-        there = self._children or self._failures >= STARTS_TRIED
+    def gives_up(self) -> bool:
+        """Return whether there is no child, and it seems that none can start."""
+        return not self._children and self._never_ready >= ROUNDS_TRIED * self.options.processes
+
+    def drained(self) -> bool | None:
+        """Return whether all children are there, and neither they nor the dead hold a job, and nothing is due.
+
+        None if the database does not say.
+        """
+        there = self._children or self.gives_up()
         if not there or not all(child.worker_id for child in self._children) or self.importing():
             return False
         workers = [*self._dead, *(child.worker_id for child in self._children)]
@@ -258,7 +268,7 @@ class Supervisor:
             with self.engine.transaction():  # between two reads a job may end that has published another one
                 return nothing_left()
 
-        return bool(self.in_database(nothing_left) and self.in_database(certainly)) and not self.importing()
+        return self.in_database(nothing_left) and self.in_database(certainly) and not self.importing()
 
     def importing(self) -> bool:
         """Return whether jobs may be put off whose task a child imports."""

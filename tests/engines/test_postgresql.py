@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,9 +22,9 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from django.db import connections, transaction
+from django.db import DatabaseError, connections, transaction
 from django.db.backends.signals import connection_created
-from pytest_django import Settings
+from pytest_django import DjangoDbBlocker, Settings
 
 from django_vtqueue import Lease, LeaseLost, Queue, control
 from django_vtqueue.backend import VTQueueBackend
@@ -51,6 +51,7 @@ from django_vtqueue.tasks.ledger import Ledger
 from django_vtqueue.worker.heartbeat import Heartbeat
 from tests.conftest import reached
 from tests.fake_clock import at
+from tests.postgresql import Server
 from tests.project import tasks
 from tests.projects import Project
 from tests.waiting import PATIENCE, PROMPT, wait_until
@@ -634,3 +635,12 @@ def test_each_check_of_a_job_says_something(engine: Engine) -> None:
     with connections[engine.alias].cursor() as cursor:
         cursor.execute("SELECT conkey FROM pg_constraint WHERE contype = 'c' AND conrelid = 'vtqueue_job'::regclass")
         assert all(columns for (columns,) in cursor.fetchall())
+
+
+@pytest.mark.parametrize("block", [nullcontext, lambda: transaction.atomic("bare")], ids=["alone", "in-a-transaction"])
+def test_a_publish_without_tables(server: Server, django_db_blocker: DjangoDbBlocker, block: Any) -> None:
+    """Its error says which command makes the tables, also where it has broken a transaction."""
+    told = r'relation "vtqueue_job" does not exist: the queue\'s tables are missing.*; run: python manage.py migrate'
+    bare = server.settings("template1")
+    with django_db_blocker.unblock(), reached(bare, "bare"), pytest.raises(DatabaseError, match=told), block():
+        Queue("sensors", using="bare").publish(1)

@@ -188,11 +188,11 @@ def test_a_drain_whose_children_all_end_at_their_start(database: Database, start
     (tmp_path / "ending" / "tasks.py").write_text(ENDS)
     database.enqueue(tasks.add, 1, 2)
     path = f"{ROOT}{os.pathsep}{tmp_path}"
-    tries = {"worker.supervisor.STARTS_TRIED": 3}
+    tries = {"worker.supervisor.ROUNDS_TRIED": 2}
     arguments = ["--drain", "--processes", "2"]
     worker = start_worker(*arguments, ready=False, constants=tries, PYTHONPATH=path, VTQUEUE_TEST_APPS="ending")
     assert worker.wait() == 1
-    assert "CommandError: The last 3 child processes ended at their start" in worker.log
+    assert "CommandError: 4 child processes in a row could not be started, or ended before they" in worker.log
     assert [tuple(row) for row in database.rows("SELECT state, attempts FROM vtqueue_job")] == [("READY", 0)]
 
 
@@ -428,6 +428,17 @@ def test_an_idle_child_that_stands_still_does_not_hold_up_the_end(
     assert worker.wait() == 0
     assert database.succeeded(job_id)
     assert database.workers() == []
+
+
+def test_tasks_that_end_their_children_end_no_drain(database: Database, start_worker: Start) -> None:
+    """However many children end soon after their start: they were ready, and so may the next ones be."""
+    database.enqueue_many(tasks.exit_process, [(1,)] * 5)
+    job_id = database.enqueue(tasks.add, 1, 2)
+    tries = {"worker.supervisor.ROUNDS_TRIED": 1}
+    worker = start_worker("--drain", "--processes", "2", "--threads", "1", ready=False, constants=tries)
+    assert worker.wait() == 0
+    assert worker.log.count("ended with code 1") == 5
+    assert database.succeeded(job_id)
 
 
 @pytest.mark.parametrize("code", [0, 1])

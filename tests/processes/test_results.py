@@ -1,9 +1,11 @@
 """Processes that wait for the result of a task, and the workers that wake them."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
+from django_vtqueue import await_for_result, wait_for_result
 from django_vtqueue.core import clock
 from tests.project import tasks
 
@@ -152,3 +154,11 @@ def test_large_results_that_come_together_are_stored_one_after_the_other(
     database.wait_for(*ids)
     assert [database.job(job_id)["claims"] for job_id in ids] == [1] * 5
     assert "could not be stored" not in worker.log
+
+
+def test_each_names_itself() -> None:
+    """An error of the one for async code names that one."""
+    with pytest.raises(TypeError, match=r"^wait_for_result takes what"):
+        wait_for_result("x")  # type: ignore[type-var]
+    with pytest.raises(TypeError, match=r"^await_for_result takes what"):
+        asyncio.run(await_for_result("x"))  # type: ignore[type-var]

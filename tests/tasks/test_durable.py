@@ -14,7 +14,18 @@ from django.db import transaction
 from django.test import TestCase
 from pytest_django import Settings
 
-from django_vtqueue import Queue, Snooze, TaskResultStatus, asend_event, call, control, requeue, send_event, testing
+from django_vtqueue import (
+    Queue,
+    Retry,
+    Snooze,
+    TaskResultStatus,
+    asend_event,
+    call,
+    control,
+    requeue,
+    send_event,
+    testing,
+)
 from django_vtqueue.core import steps
 from django_vtqueue.exceptions import PayloadTooLarge
 from django_vtqueue.models import DeadLetter, Job
@@ -48,10 +59,14 @@ def waiting() -> steps.Waiting | None:
 
 def run(code: Callable[[Any], Any]) -> Any:
     """Have a task do something; return the result of its only execution."""
-    CODE["run"] = code
-    durable.changed_code.enqueue()
+    enqueued(code)
     [result] = run_pending()
     return result
+
+
+def enqueued(code: Callable[[Any], Any]) -> None:
+    CODE["run"] = code
+    durable.changed_code.enqueue()
 
 
 @pytest.mark.parametrize("order", [durable.order, durable.aorder], ids=["sync", "async"])
@@ -615,7 +630,8 @@ def test_snooze() -> None:
     assert (job().history, job().steps, job().start_by) == ([], None, None)
 
 
-def test_a_snooze_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("until", [None, timedelta(hours=1)])
+def test_a_snooze_for_ever(monkeypatch: pytest.MonkeyPatch, until: timedelta | None) -> None:
     """A test whose task puts itself off to now, again and again, fails, and says what to do."""
     monkeypatch.setattr(testing, "MOST_SNOOZES", 20)
 
@@ -623,8 +639,9 @@ def test_a_snooze_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
         durable.note("asked")
         raise Snooze(0)
 
+    enqueued(wait)
     with pytest.raises(RuntimeError, match=r"changed_code .* has put itself off 20 times .*run_pending\(until="):
-        run(wait)
+        run_pending(until=until)
     assert effects() == {"asked": 21}
 
 
@@ -645,6 +662,12 @@ def test_snooze_of_raw_jobs() -> None:
     queue.publish("y", max_attempts=1)
     queue.claim().release(job().enqueued_at + DAY)  # type: ignore[union-attr]
     assert (job().due_at, job().attempts, queue.claim()) == (job().enqueued_at + DAY, 0, None)
+
+
+def test_a_retry_after_a_time() -> None:
+    """What is taken for the seconds, but is the message, is refused with what to say."""
+    with pytest.raises(ValueError, match=r"say Retry\(delay=60\)"):
+        Retry(60)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("until", ["x", None, True, float("nan"), float("inf")])

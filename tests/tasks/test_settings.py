@@ -298,6 +298,12 @@ def test_words_of_other_frameworks(name: str, answer: str) -> None:
             make_task(func=plain.func, **{name: 1})
 
 
+def test_the_nearest_name_of_an_option() -> None:
+    """It is told for a mistyped one, ``queue_options`` among them."""
+    with pytest.raises(ValueError, match="has no option 'queue_option': did you mean 'queue_options'"):
+        parse({"OPTIONS": {"queue_option": {"emails": {"max_attempts": 2}}}})
+
+
 @pytest.mark.parametrize(
     ("name", "answer"),
     [("unique_key", "known are"), ("max_retries", "say max_attempts"), ("time_limit", "say hard")],
