@@ -6,24 +6,25 @@ BIN = .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: test faults demo demo-overflow demo-order demo-slots bench lint format types messages screenshots wheel matrix clean
-.PHONY: test-postgresql test-oldest test-newest environments
+.PHONY: test-postgresql test-oldest test-newest faults-newest environments
 .SECONDARY:
 
 # Six files at a time on two cores, since most tests wait for processes; the slow ones begin (tests/conftest.py).
 # A test that ends its process ends the run: xdist hands the files of a replaced process out in vain, and waits for ever.
 SIDE_BY_SIDE = -n 6 --dist loadfile --no-loadscope-reorder --max-worker-restart=0
+SUITE = $(SIDE_BY_SIDE) --ignore=tests/faults
 test: .venv/.installed
-	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
+	$(BIN)/python -m pytest $(SUITE)
 
 # What it does to real workers, on PostgreSQL; what is about SQLite itself is skipped, and says why.
 test-postgresql: .venv/.installed
 	VTQUEUE_TEST_ENGINE=postgresql $(BIN)/python -m pytest $(SIDE_BY_SIDE) -rs tests/processes tests/faults
 
-# What `make test` does in seconds to workers, disks and clocks, for as long as you like: `make faults MINUTES=15`.
-# Each mix lasts that long; the other tests take a larger number of jobs or examples instead.
-MINUTES ?= 15
+# What is done to workers, disks and clocks: three minutes, or as long as you like, `make faults MINUTES=15`: each mix
+# lasts that long; the other tests take a larger number of jobs or examples instead. On another pair: `make faults-3.12-6.0`.
+FAULTS = $(if $(MINUTES),-s,$(SIDE_BY_SIDE)) tests/faults
 faults: .venv/.installed
-	VTQUEUE_FAULT_MINUTES=$(MINUTES) $(BIN)/python -m pytest -s tests/faults
+	VTQUEUE_FAULT_MINUTES=$(MINUTES) $(BIN)/python -m pytest $(FAULTS)
 
 demo: .venv/.installed
 	$(BIN)/python example_project/demo.py
@@ -81,7 +82,11 @@ test-oldest: test-3.11-5.2
 test-newest: test-$(NEWEST)
 
 test-%: .venv-%/.installed
-	.venv-$*/bin/python -m pytest $(SIDE_BY_SIDE)
+	.venv-$*/bin/python -m pytest $(SUITE)
+
+faults-newest: faults-$(NEWEST)
+faults-%: .venv-%/.installed
+	VTQUEUE_FAULT_MINUTES=$(MINUTES) .venv-$*/bin/python -m pytest $(FAULTS)
 
 .venv/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make PYTHON=...")'
