@@ -158,7 +158,8 @@ NAMES = (*BACKEND, "queue_options")  # of what may stand in ``OPTIONS``
 POLICY = {name: check for name, check in QUEUE.items() if name not in OF_QUEUE}  # in both
 UNIQUE = {"unique_until": one_of(DONE, START), "on_duplicate": one_of(KEEP, REPLACE, ERROR)}  # of a task, or a call
 ENTRY = ("BACKEND", "QUEUES", "OPTIONS")  # of ``TASKS``
-ELSEWHERE = {  # what other frameworks call an option, and what to say here
+ELSEWHERE = {  # what other frameworks call an option, or where it is another key, and what to say here
+    "queues": "say QUEUES, beside OPTIONS.",
     "rate_limit": "say rate.",
     "soft_time_limit": "say timeout.",
     "time_limit": "say hard_timeout.",

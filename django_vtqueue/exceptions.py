@@ -139,7 +139,7 @@ class Retry(Exception):
 
     def __init__(self, message: str = "", *, delay: float | timedelta | None = None, whole_queue: bool = False) -> None:
         if isinstance(message, int | float | timedelta):
-            raise ValueError(f"Retry takes a message; say Retry(delay={message!r}).")
+            raise ValueError(f"Retry takes a message, not {message!r}: say Retry(delay=...), or Retry(str(...)).")
         super().__init__(message)
         self.delay, self.whole_queue = delay, whole_queue
 

@@ -124,7 +124,7 @@ def assert_enqueued(
     __tracebackhide__ = True
     wanted = None
     checked_task(task, "assert_enqueued")
-    if loaded_task(task.module_path) not in (None, task):
+    if (declared := loaded_task(task.module_path)) and declared.func is task.func and declared != task:
         raise TypeError(
             "assert_enqueued takes the task itself, not what using() returns: give queue_name= and run_after= to "
             "assert_enqueued. The result that it returns says the priority: assert_enqueued(...).task.priority."

@@ -482,8 +482,8 @@ def test_missing_handler(settings: Settings) -> None:
 @pytest.mark.parametrize(
     ("path", "what"),
     [
-        ("tests.project.tasks.add", "is a task, but must be a plain function"),
-        ("tests.processes.conftest.NEVER_LOOKS", "is {'worker.* but must be a function that takes the job"),
+        ("tests.project.tasks.add", "is a task, but must be a function"),
+        ("tests.processes.conftest.NEVER_LOOKS", "is of type dict, but must be a function that takes the job"),
     ],
 )
 def test_a_handler_that_is_no_function(settings: Settings, path: str, what: str) -> None:

@@ -110,7 +110,8 @@ def store(
         raise SynchronousOnlyOperation(f"{error} In async code: {awaited}.") from None
     except DatabaseError as error:
         if engine.trouble(error) is Trouble.SCHEMA:
-            raise type(error)(f"{str(error).splitlines()[0]}: {mismatch_or_hint(database)}") from error
+            first, *others = str(error).splitlines()
+            error.args = ("\n".join([f"{first}: {mismatch_or_hint(database)}", *others]),)
         raise
     if connection is None:
         ring(database, options.doorbells)

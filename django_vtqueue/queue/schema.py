@@ -1,5 +1,6 @@
 """The check that the database has the tables that this code knows."""
 
+from contextlib import suppress
 from importlib import import_module
 from pkgutil import iter_modules
 
@@ -15,9 +16,8 @@ def mismatch(alias: str) -> str:
     known = on_disk()
     applied = {name for app, name in MigrationRecorder(connections[alias]).applied_migrations() if app == APP}
     if missing := known - applied:
-        option = "" if alias == "default" else f" --database {alias}"
         what = "are missing" if not applied else f"lack {', '.join(sorted(missing))}"
-        return f"the queue's tables {what}; run: python manage.py migrate {APP}{option}"
+        return f"the queue's tables {what}; run: {migrate(alias)}"
     if unknown := applied - known:
         return (
             f"the queue's tables are ahead of this code ({', '.join(sorted(unknown))}); "
@@ -27,11 +27,16 @@ def mismatch(alias: str) -> str:
 
 
 def mismatch_or_hint(alias: str) -> str:
-    """Return what mismatch does after an error; inside a transaction that this has broken, what is probably wrong."""
-    try:
-        return mismatch(alias)
-    except DatabaseError:
-        return f"the queue's tables are missing, or of another version; run: python manage.py migrate {APP}"
+    """Return what mismatch does, after an error; else, as in a transaction that this has broken, what may be wrong."""
+    with suppress(DatabaseError):
+        if found := mismatch(alias):
+            return found
+    return f"if that is of the queue's tables, run: {migrate(alias)}"
+
+
+def migrate(alias: str) -> str:
+    """Return the command that makes the queue's tables."""
+    return f"python manage.py migrate {APP}" + ("" if alias == "default" else f" --database {alias}")
 
 
 def on_disk() -> set[str]:

@@ -18,7 +18,6 @@ from ..conf import SHORTEST_SHARED, Options, configured, parse
 from ..core import clock
 from ..core.names import is_reserved, refusal
 from ..core.rates import RateLimit, rate_for
-from ..core.text import shown
 from ..core.ticks import Ticks
 from ..engines import ENGINES, database_of
 from ..engines.sqlite.file_checks import file_of
@@ -282,8 +281,9 @@ def missing_handlers(options: Options, alias: str) -> Iterator[CheckMessage]:
         except ImportError as error:
             wrong = f"cannot be imported: {error}"
         else:
-            wrong = "" if callable(found) else f"is {shown(found)}, but must be a function that takes the job"
-            wrong = "is a task, but must be a plain function that takes the job" if isinstance(found, Task) else wrong
+            kind = "a task" if isinstance(found, Task) else f"of type {type(found).__name__}"
+            fits = callable(found) and not isinstance(found, Task)
+            wrong = "" if fits else f"is {kind}, but must be a function that takes the job"
         if wrong:
             yield Error(
                 f"TASKS[{alias!r}]: the handler {path!r} of queue {queue_name!r} {wrong}.",

@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 LOOK_AT_CHILDREN = 0.1  # seconds between two looks at the children
 OVERTIME = 0.2  # seconds beyond a job's time limit after which its worker is killed: it may just be settling the job
-ROUNDS_TRIED = 5  # of as many starts as processes, in which no child gets ready: a drain takes it that none can
+ROUNDS_TRIED = 5  # of as many starts as processes, in which no child begins a job: a drain takes it that none can
 LIVED = 5.0  # seconds: a child that ends sooner has probably not been able to start
 LEAVING = 2.0  # seconds for a child to give its jobs back and end, once it is to leave at once
 RELEASING = 5.0  # seconds for the release of what killed children held, should the database be locked
@@ -66,7 +66,7 @@ class Supervisor:
         self._unshared = options.max_jobs  # jobs that may be begun, and that no child has as its share
         self._start_at = 0.0  # monotonic: not before
         self._failures = 0  # starts in a row that were refused, and ends of children that had not lived for long
-        self._never_ready = 0  # the same, but for those that had been ready
+        self._in_vain = 0  # starts in a row that were refused, and deaths of children that had not begun a job
         self._kill_at = self._kill_idle_at = NEVER  # monotonic: when children that do not leave are killed
         self._dead: list[str] = []  # workers that may have left jobs
         self._killed: list[str] = []  # workers whose jobs are to be released, and their rows removed
@@ -104,7 +104,7 @@ class Supervisor:
             self.clean_up()
         if in_vain:
             raise CannotRun(
-                f"{self._never_ready} child processes in a row could not be started, or ended before they were ready; "
+                f"{self._in_vain} child processes in a row could not be started, or ended before they began a job; "
                 "what they said stands above. Jobs are due, and were not run."
             )
 
@@ -151,7 +151,7 @@ class Supervisor:
                 child = ChildProcess(self.backend, options, self.log)
             except OSError as error:  # no memory for another process, just now
                 logger.warning("a process could not be started: %s", error)
-                self._never_ready += 1
+                self._in_vain += missing
                 self.postpone_start()
                 return
             self._children.append(child)
@@ -205,7 +205,7 @@ class Supervisor:
         state, code = child.state, child.process.returncode
         self.log.count(child.newly_ended())
         self.engine.longest_hold = max(self.engine.longest_hold, state.longest_hold)
-        self._never_ready = 0 if child.worker_id else self._never_ready + 1
+        self._in_vain = 0 if state.started or state.has_left else self._in_vain + 1
         if self._unshared is not None:
             self._unshared += child.share - state.started
         if state.departure == Departure.FOR_GOOD:
@@ -246,7 +246,7 @@ class Supervisor:
 
     def gives_up(self) -> bool:
         """Return whether there is no child, and it seems that none can start."""
-        return not self._children and self._never_ready >= ROUNDS_TRIED * self.options.processes
+        return not self._children and self._in_vain >= ROUNDS_TRIED * self.options.processes
 
     def drained(self) -> bool | None:
         """Return whether all children are there, and neither they nor the dead hold a job, and nothing is due.

@@ -36,7 +36,7 @@ from django_vtqueue.core.ids import new_id
 from django_vtqueue.core.job import ClaimKey, HeldJob, NewJobs, Scope, StoredJob
 from django_vtqueue.core.settlement import failed, succeeded, suspended
 from django_vtqueue.core.steps import GATHER, Waiting
-from django_vtqueue.engines import Engine, engine_for, new_engine
+from django_vtqueue.engines import Engine, Trouble, engine_for, new_engine
 from django_vtqueue.engines.postgresql import connection
 from django_vtqueue.engines.postgresql.limits import UNPARK
 from django_vtqueue.execution.transactional import NotBegun, settle_with
@@ -640,7 +640,8 @@ def test_each_check_of_a_job_says_something(engine: Engine) -> None:
 @pytest.mark.parametrize("block", [nullcontext, lambda: transaction.atomic("bare")], ids=["alone", "in-a-transaction"])
 def test_a_publish_without_tables(server: Server, django_db_blocker: DjangoDbBlocker, block: Any) -> None:
     """Its error says which command makes the tables, also where it has broken a transaction."""
-    told = r'relation "vtqueue_job" does not exist: the queue\'s tables are missing.*; run: python manage.py migrate'
-    bare = server.settings("template1")
-    with django_db_blocker.unblock(), reached(bare, "bare"), pytest.raises(DatabaseError, match=told), block():
-        Queue("sensors", using="bare").publish(1)
+    told = r'relation "vtqueue_job" does not exist: .* run: python manage.py migrate vtqueue --database bare\n'
+    with django_db_blocker.unblock(), reached(server.settings("template1"), "bare"):
+        with pytest.raises(DatabaseError, match=told) as caught, block():
+            Queue("sensors", using="bare").publish(1)
+        assert engine_for("bare").trouble(caught.value) is Trouble.SCHEMA

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Any
 
 import pytest
-from django.db import connections, transaction
+from django.db import DatabaseError, connections, transaction
 
 from django_vtqueue.backend import VTQueueBackend
 from django_vtqueue.core.clock import LAST, SECOND, from_instant, to_instant
@@ -821,3 +821,18 @@ def test_inside_a_transaction(
         transaction.set_rollback(True, using=alias)
     assert ticks(alias) == []
     assert schedule(alias).recent == []
+
+
+def test_a_tick_waits_for_the_tables(alias: str, worker: Worker, declare: Declare, time: FakeClock) -> None:
+    """While the tables are of another version, as in a deploy, no tick is left out: it is run afterwards."""
+    declare("* * * * *", name="minute", tz="UTC")
+    look(part := worker())
+    with connections[alias].cursor() as cursor:
+        cursor.execute("ALTER TABLE vtqueue_job RENAME COLUMN payload TO payload_x")
+    time.instant = at(FIRST)
+    with pytest.raises(DatabaseError, match="if that is of the queue's tables, run: python manage"):
+        look(part)
+    with connections[alias].cursor() as cursor:
+        cursor.execute("ALTER TABLE vtqueue_job RENAME COLUMN payload_x TO payload")
+    look(part)
+    assert ticks(alias) == [0]

@@ -666,7 +666,7 @@ def test_snooze_of_raw_jobs() -> None:
 
 def test_a_retry_after_a_time() -> None:
     """What is taken for the seconds, but is the message, is refused with what to say."""
-    with pytest.raises(ValueError, match=r"say Retry\(delay=60\)"):
+    with pytest.raises(ValueError, match=r"a message, not 60: say Retry\(delay="):
         Retry(60)  # type: ignore[arg-type]
 
 
