@@ -1,7 +1,9 @@
 """``django_vtqueue.testing``: what has been enqueued, run inside the test."""
 
 import threading
+from dataclasses import replace
 from datetime import timedelta
+from functools import wraps
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -272,6 +274,21 @@ def test_what_is_no_task() -> None:
     """It is refused, for it cannot have been enqueued."""
     with pytest.raises(TypeError, match="assert_enqueued takes a task"):
         assert_enqueued(tasks.add.func, 1, 2)  # type: ignore[arg-type]
+
+
+@pytest.mark.django_db
+def test_a_task_that_a_test_has_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of another function in its place is asked for as it is: only what using() returns is refused."""
+    tasks.add.enqueue(1, 2)
+    assert_enqueued(tasks.add, 1, 2)
+
+    @wraps(tasks.add.func)
+    def other(a: int, b: int) -> int:
+        return 7
+
+    monkeypatch.setattr(tasks, "add", replace(tasks.add, func=other, priority=5))
+    with pytest.raises(AssertionError, match="was not enqueued"):
+        assert_enqueued(tasks.add, 1, 3)
 
 
 @pytest.mark.django_db

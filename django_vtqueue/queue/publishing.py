@@ -110,8 +110,8 @@ def store(
         raise SynchronousOnlyOperation(f"{error} In async code: {awaited}.") from None
     except DatabaseError as error:
         if engine.trouble(error) is Trouble.SCHEMA:
-            first, *others = str(error).splitlines()
-            error.args = ("\n".join([f"{first}: {mismatch_or_hint(database)}", *others]),)
+            first, line_end, others = str(error).partition("\n")
+            error.args = (f"{first}: {mismatch_or_hint(database)}{line_end}{others}",)
         raise
     if connection is None:
         ring(database, options.doorbells)

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from django_vtqueue.core import failures
 from django_vtqueue.exceptions import LeaseExpired, LeaseLost, PayloadTooLarge, Retry, VTQueueError
@@ -92,30 +91,6 @@ def test_describe_of_an_endless_recursion() -> None:
     told = failures.describe(caught(lambda: deeper(0)))
     assert told.exception_class == "builtins.RecursionError"
     assert len(told.traceback) < failures.MAX_TRACEBACK + 100
-
-
-@given(texts, st.integers(2, 100))
-def test_shorten(text: str, limit: int) -> None:
-    """Head and tail are kept, and it is said how much is missing; what is short enough is left alone."""
-    short = failures.shorten(text, limit)
-    if len(text) <= limit:
-        assert short == text
-    else:
-        half = limit // 2
-        assert short.startswith(text[:half])
-        assert half == 0 or short.endswith(text[-half:])
-        assert f"[... {len(text) - 2 * half} characters left out ...]" in short
-        assert len(short) < limit + 50
-
-
-@given(texts)
-def test_storable(text: str) -> None:
-    """No NUL, no lone surrogates: what any database stores; anything else is left as it is."""
-    kept = failures.storable(text)
-    assert "\0" not in kept
-    assert kept.encode().decode() == kept
-    if text.isprintable():
-        assert kept == text
 
 
 @given(texts)

@@ -302,6 +302,8 @@ def test_the_nearest_name_of_an_option() -> None:
     """It is told for a mistyped one, ``queue_options`` among them."""
     with pytest.raises(ValueError, match="has no option 'queue_option': did you mean 'queue_options'"):
         parse({"OPTIONS": {"queue_option": {"emails": {"max_attempts": 2}}}})
+    with pytest.raises(ValueError, match="has no option 'queues': say QUEUES, beside OPTIONS"):
+        parse({"OPTIONS": {"queues": []}})
 
 
 @pytest.mark.parametrize(
