@@ -3,6 +3,7 @@
 import fcntl
 import gc
 import os
+import random
 import shutil
 import signal
 import sys
@@ -52,10 +53,21 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Have each process of the test run read the files in another order: what one has compiled, the others need not."""
+    report = yield
+    if isinstance(collector, pytest.Directory):
+        random.Random(os.environ.get("PYTEST_XDIST_WORKER")).shuffle(report.result)
+    return report
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the folders and files that take longest."""
+    """Begin with the folders and files that take longest; all processes have the same order."""
     here = Path(__file__).parent
-    items.sort(key=lambda item: item.path.relative_to(here).parts[0] not in SLOW_FIRST)
+    items.sort(key=lambda item: (item.path.relative_to(here).parts[0] not in SLOW_FIRST, item.path))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +36,24 @@ class Look:
     missed: int
 
 
-def looks(*files: Path) -> list[Look]:
-    """Return the looks of instances that found them in their turns, by their begin; of a line only the whole counts."""
-    texts = [file.read_text() for file in files if file.exists()]
-    lines = chain.from_iterable(text[: text.rfind("\n") + 1].splitlines() for text in texts)
-    return sorted((Look(**json.loads(line)) for line in lines), key=lambda look: look.began)
+class Looks:
+    """The looks of instances that found them in their turns. What has been read of their files is not read again."""
+
+    def __init__(self) -> None:
+        self._read = dict[Path, int]()
+        self._found = list[Look]()
+
+    def of(self, *files: Path) -> list[Look]:
+        """Return those that are written by now, by their begin; of a line only the whole counts."""
+        for file in filter(Path.exists, files):
+            with file.open("rb") as written:
+                written.seek(self._read.get(file, 0))
+                new = written.read()
+            whole = new[: new.rfind(b"\n") + 1]
+            self._read[file] = self._read.get(file, 0) + len(whole)
+            self._found += [Look(**json.loads(line)) for line in whole.splitlines()]
+        self._found.sort(key=lambda look: look.began)
+        return self._found
 
 
 def overlaps(found: list[Look], gone: Collection[int] = (), *, promised: bool = True) -> list[tuple[Look, Look]]:

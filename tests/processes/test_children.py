@@ -71,7 +71,8 @@ def test_a_task_that_holds_the_interpreter_keeps_its_lease(
     """A task that lets no thread of its process run for two visibility timeouts is not run twice."""
     job_id = database.enqueue(tasks.hold_the_interpreter, str(tmp_path), 7)
     start_worker("--processes", "2", "--threads", "1")
-    start_worker("--processes", "2", "--threads", "1")
+    wait_until(lambda: lines(tmp_path / "started"))
+    start_worker("--threads", "1")
     wait_until(lambda: database.succeeded(job_id))
     assert len(lines(tmp_path / "started")) == 1
     assert (database.job(job_id)["claims"], database.history(job_id)) == (1, [])
@@ -200,7 +201,7 @@ def test_a_drain_whose_children_all_end_at_their_start(database: Database, start
 def test_streams_that_are_closed_stay_away_from_files(database: Database, tmp_path: Path) -> None:
     """A worker without standard streams gives its children empty ones: what a task prints goes into no file."""
     closing = ["sh", "-c", 'exec "$@" <&- 2>&-', "sh"]
-    command = [*closing, *python(MANAGE, "vtworker", "--no-reload", "--processes", "1")]
+    command = [*closing, *python(MANAGE, "vtworker", "--no-reload", "--processes", "2")]
     worker = Running(command, environment(database), tmp_path / "log")
     try:
         asked = database.enqueue(tasks.streams)
@@ -213,7 +214,7 @@ def test_streams_that_are_closed_stay_away_from_files(database: Database, tmp_pa
 
 def test_children_are_recycled(database: Database, drain: Start) -> None:
     """--max-jobs-per-process: a child is replaced after so many jobs, and none is lost or run twice."""
-    job_ids = database.enqueue_many(tasks.where, [()] * 100)
+    job_ids = database.enqueue_many(tasks.where, [()] * 70)
     worker = drain("--processes", "2", "--threads", "2", "--max-jobs-per-process", "20")
     assert database.succeeded(*job_ids)
     assert {database.job(job_id)["attempts"] for job_id in job_ids} == {1}  # what was claimed ahead may be given back
@@ -432,12 +433,12 @@ def test_an_idle_child_that_stands_still_does_not_hold_up_the_end(
 
 def test_tasks_that_end_their_children_end_no_drain(database: Database, start_worker: Start) -> None:
     """However many children end soon after their start: they have run jobs, and so may the next ones."""
-    database.enqueue_many(tasks.exit_process, [(1,)] * 5)
+    database.enqueue_many(tasks.exit_process, [(1,)] * 3)
     job_id = database.enqueue(tasks.add, 1, 2)
     tries = {"worker.supervisor.ROUNDS_TRIED": 1}
     worker = start_worker("--drain", "--processes", "2", "--threads", "1", ready=False, constants=tries)
     assert worker.wait() == 0
-    assert worker.log.count("ended with code 1") == 5
+    assert worker.log.count("ended with code 1") == 3
     assert database.succeeded(job_id)
 
 
@@ -453,10 +454,10 @@ def test_a_task_that_ends_its_child_has_had_its_attempt(database: Database, drai
 
 def test_children_that_are_to_be_replaced_are_bounded(database: Database, start_worker: Start, tmp_path: Path) -> None:
     """While the jobs of replaced children go on, there are twice as many processes as asked for at the most."""
-    database.enqueue_many(tasks.hold, [(str(tmp_path),)] * 8)
+    database.enqueue_many(tasks.hold, [(str(tmp_path),)] * 6)
     worker = start_worker("--processes", "2", "--threads", "2", "--max-jobs-per-process", "1")
     wait_until(lambda: len(lines(tmp_path / "started")) == 4)
     (tmp_path / "go").touch()
     wait_until(lambda: not database.unfinished())
-    assert len(set(lines(tmp_path / "started"))) == 8
+    assert len(set(lines(tmp_path / "started"))) == 6
     assert worker.terminate() == 0

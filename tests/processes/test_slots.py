@@ -19,7 +19,7 @@ from ..waiting import wait_until
 from .conftest import Start
 from .database import Database
 from .running import Running
-from .slot_instance import Look, looks, overlaps
+from .slot_instance import Look, Looks, overlaps
 
 GUARD = 0.01
 AT_ONCE = 50.0  # seconds: an instance that waits looks ten times a second; a busy machine is slow
@@ -36,6 +36,7 @@ class Instances:
     def __init__(self, start: Start, folder: Path) -> None:
         self._start, self._folder, self.files = start, folder, list[Path]()
         self._all = list[Running]()
+        self._looks = Looks()
 
     def join(self, slots: int, period: float, guard: float = GUARD, work: float = 0, **variables: str) -> Running:
         """Start an instance; whether it has a slot is not waited for."""
@@ -52,7 +53,7 @@ class Instances:
         return instance
 
     def looks(self) -> list[Look]:
-        return looks(*self.files)
+        return self._looks.of(*self.files)
 
     def turns(self, since: float = 0.0) -> dict[int, set[float]]:
         """Return the turns that each process has had, by its pid: of those that it looked at since a moment."""

@@ -20,7 +20,7 @@ from ...processes.conftest import Start
 from ...processes.database import Database
 from ...processes.instance import terms
 from ...processes.running import Running, is_ours
-from ...processes.slot_instance import looks
+from ...processes.slot_instance import Looks
 from ..ledger import Ledger
 from ..scale import MINUTES, scaled
 from ..vitals import Vitals
@@ -99,7 +99,7 @@ def story(database: Database, ledger: Ledger, publisher: Running, faults: Faults
         effects=Counter({row["name"]: row["number"] for row in effects}),
         counted=next(row["value"] for row in effects if row["name"] == COUNTER),
         terms=[term for file in faults.told_by for term in terms(file)],
-        looks=looks(*faults.turns_in),
+        looks=Looks().of(*faults.turns_in),
         forked=forked,
         deepest=database.rows("SELECT max(depth) AS depth FROM depths")[0]["depth"] or 0,
         over_time={int(pid) for worker in faults.ended for pid in OVER_TIME.findall(worker.log)},
