@@ -6,7 +6,7 @@ BIN = .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: test faults demo demo-overflow demo-order demo-slots bench lint format types messages screenshots wheel matrix clean
-.PHONY: test-postgresql test-oldest test-newest faults-newest environments
+.PHONY: test-postgresql test-oldest test-newest all-tests-newest environments
 .SECONDARY:
 
 # Six files at a time on two cores, since most tests wait for processes; the slow ones begin (tests/conftest.py).
@@ -84,9 +84,13 @@ test-newest: test-$(NEWEST)
 test-%: .venv-%/.installed
 	.venv-$*/bin/python -m pytest $(SUITE)
 
-faults-newest: faults-$(NEWEST)
 faults-%: .venv-%/.installed
 	VTQUEUE_FAULT_MINUTES=$(MINUTES) .venv-$*/bin/python -m pytest $(FAULTS)
+
+# The suite and the faults as one run.
+all-tests-newest: all-tests-$(NEWEST)
+all-tests-%: .venv-%/.installed
+	.venv-$*/bin/python -m pytest $(SIDE_BY_SIDE)
 
 .venv/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make PYTHON=...")'
@@ -94,7 +98,7 @@ faults-%: .venv-%/.installed
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@
 
-# What .ci/run needs: pip keeps one core busy, so `make --jobs=2 environments` takes half the time.
+# What .ci/run needs; `make --jobs=2 environments` takes half the time.
 environments: .venv/.installed .venv-$(NEWEST)/.installed
 
 .venv-%/.installed: pyproject.toml .ci/python
