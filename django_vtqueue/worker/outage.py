@@ -12,13 +12,13 @@ from traceback import clear_frames
 
 from ..core.backoff import IN_DANGER, busy_pause, trouble_pause
 from ..engines import Engine, Trouble
+from ..queue.schema import migrate
 
 logger = logging.getLogger("django_vtqueue")
 
 SAID_AFTER = 1.0  # seconds of a locked database before it is worth a line
 
 HELP = {
-    Trouble.SCHEMA: " Run: python manage.py migrate vtqueue",
     Trouble.DISK: " Free some space, or make the database writable.",
     Trouble.DAMAGED: " Put a good copy in its place.",
 }
@@ -65,7 +65,8 @@ class Outage:
             if kind is None:
                 self._say(kind, "an error that this worker does not know; it goes on", exc_info=error)
             else:
-                self._say(kind, f"%s; waiting.{HELP.get(kind, '')}", kind.said(error))
+                said = kind.said(error)
+                self._say(kind, "%s; waiting.%s", said, self._help(kind, said))
                 self.engine.disconnect()  # one that was opened for reading only, say, would stay so
         self.retry_at = now + pause
         # Django's errors of a database are part of a reference cycle, with everything that the failed turn referred to.
@@ -76,6 +77,13 @@ class Outage:
         self.retry_at, self.gone = 0.0, False
         self._tries = 0
         self._logged.clear()
+
+    def _help(self, kind: Trouble, said: str) -> str:
+        """Return what to do about it, unless the error says so itself."""
+        command = migrate(self.engine.alias)
+        if kind is Trouble.SCHEMA and command not in said:
+            return f" Run: {command}"
+        return HELP.get(kind, "")
 
     def _say(self, kind: Trouble | None, text: str, *args: object, exc_info: BaseException | None = None) -> None:
         if kind not in self._logged:
