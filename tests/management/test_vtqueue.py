@@ -248,10 +248,13 @@ def test_requeue_of_an_exception_by_its_name() -> None:
     ],
 )
 def test_requeue_of_many_that_makes_no_sense(arguments: list[str], why: str) -> None:
-    """Ids and a description, a rate for single ones, a rate below one, or nothing that matches: the command says so."""
+    """Ids and a description, a rate for single ones, a rate below one, or nothing that matches: the command says so.
+
+    There is no run of it then.
+    """
     dead()
     assert why in refusal("requeue", *arguments)
-    assert DeadLetter.objects.count() == 1
+    assert (DeadLetter.objects.count(), Requeue.objects.count()) == (1, 0)
 
 
 @pytest.mark.parametrize("arguments", [[], ["nothing"], ["requeue"]])

@@ -95,17 +95,15 @@ def in_background(backend: VTQueueBackend, described: dict[str, Any], options: d
         criteria = Criteria(**described)
     except ValueError as error:
         raise CommandError(str(error)) from error
+    if not (number := criteria.count(backend.database)):
+        raise CommandError(NONE_SUCH)
     if options["dry_run"]:
-        if not (number := criteria.count(backend.database)):
-            raise CommandError(NONE_SUCH)
         yield f"{counted(number, criteria)} would be requeued."
         return
     try:
         run = start(criteria, rate=options["rate"], canary=options["canary"], by=login(), using=backend.database)
     except ValueError as error:
         raise CommandError(str(error)) from error
-    if not run.matched:
-        raise CommandError(NONE_SUCH)
     queue_name = queue_of_steps(run, backend.database)
     yield f"{counted(run.matched, criteria)} will be requeued by the workers of queue {queue_name!r}: run {run.pk}"
 
