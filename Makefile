@@ -6,7 +6,7 @@ BIN = .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: test faults demo demo-overflow demo-order demo-slots bench lint format types messages screenshots wheel matrix clean
-.PHONY: test-postgresql test-oldest test-newest all-tests-newest environments
+.PHONY: test-postgresql test-oldest test-newest faults-newest all-tests-newest environments
 .SECONDARY:
 
 # Six files at a time on two cores, since most tests wait for processes; the slow ones begin (tests/conftest.py).
@@ -84,6 +84,7 @@ test-newest: test-$(NEWEST)
 test-%: .venv-%/.installed
 	.venv-$*/bin/python -m pytest $(SUITE)
 
+faults-newest: faults-$(NEWEST)
 faults-%: .venv-%/.installed
 	VTQUEUE_FAULT_MINUTES=$(MINUTES) .venv-$*/bin/python -m pytest $(FAULTS)
 

@@ -28,6 +28,7 @@ from .fake_clock import FakeClock
 
 ALIAS = "file"
 ENGINE = os.environ.get("VTQUEUE_TEST_ENGINE", "sqlite")  # or postgresql: of the tests that do not choose one
+ONE_OF_SEVERAL = os.environ.get("PYTEST_XDIST_WORKER")  # the name of this process, if the test run has several
 FILLED = ("vtqueue", "project")  # apps whose tables tests fill
 SMALL = 1 << 18  # bytes of a table in PostgreSQL, with those of rows that are gone
 BROWSER = "tests/browser/"
@@ -59,15 +60,17 @@ def pytest_make_collect_report(
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     """Have each process of the test run read the files in another order: what one has compiled, the others need not."""
     report = yield
-    if isinstance(collector, pytest.Directory):
-        random.Random(os.environ.get("PYTEST_XDIST_WORKER")).shuffle(report.result)
+    if ONE_OF_SEVERAL and isinstance(collector, pytest.Directory):
+        random.Random(ONE_OF_SEVERAL).shuffle(report.result)
     return report
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the folders and files that take longest; all processes have the same order."""
     here = Path(__file__).parent
-    items.sort(key=lambda item: (item.path.relative_to(here).parts[0] not in SLOW_FIRST, item.path))
+    if ONE_OF_SEVERAL:
+        items.sort(key=lambda item: item.path)
+    items.sort(key=lambda item: item.path.relative_to(here).parts[0] not in SLOW_FIRST)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -140,7 +143,7 @@ class Common:
 @pytest.fixture(scope="session")
 def common(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Common]:
     folder = tmp_path_factory.getbasetemp()
-    common = Common((folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "common")
+    common = Common((folder.parent if ONE_OF_SEVERAL else folder) / "common")
     yield common
     common.remove()  # a server has 40 MB
 

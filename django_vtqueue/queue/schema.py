@@ -4,7 +4,7 @@ from contextlib import suppress
 from importlib import import_module
 from pkgutil import iter_modules
 
-from django.db import DatabaseError, connections
+from django.db import Error, connections
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
@@ -28,7 +28,7 @@ def mismatch(alias: str) -> str:
 
 def mismatch_or_hint(alias: str) -> str:
     """Return what mismatch does, after an error; else, as in a transaction that this has broken, what may be wrong."""
-    with suppress(DatabaseError):
+    with suppress(Error):
         if found := mismatch(alias):
             return found
     return f"if that is of the queue's tables, run: {migrate(alias)}"

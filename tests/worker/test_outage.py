@@ -30,13 +30,26 @@ def test_a_holder_comes_before_others(sqlite_file: str, lease: float, passes_in:
 
 
 @pytest.mark.parametrize("use", [Queue.publish, Queue.claim], ids=["publish", "claim"])
-def test_it_says_once_how_the_tables_of_its_database_are_made(
-    queue: Queue, alias: str, caplog: pytest.LogCaptureFixture, use: Callable[..., object]
+@pytest.mark.parametrize(
+    ("done", "command"),
+    [
+        ("DELETE FROM django_migrations", "python manage.py migrate vtqueue --database file"),
+        (
+            "INSERT INTO django_migrations (app, name, applied) VALUES ('vtqueue', '9999_future', '2030-01-01')",
+            "python -m pip install --upgrade django-vtqueue",
+        ),
+    ],
+    ids=["missing", "ahead"],
+)
+def test_it_says_once_what_is_to_be_done_about_the_tables_of_its_database(
+    sqlite_file: str, caplog: pytest.LogCaptureFixture, done: str, command: str, use: Callable[..., object]
 ) -> None:
     """The error of a publish says so already."""
-    connections[alias].cursor().execute("DROP TABLE vtqueue_job")
+    for statement in ("DROP TABLE vtqueue_job", done):
+        connections[sqlite_file].cursor().execute(statement)
     with pytest.raises(OperationalError) as error:
-        use(queue, *["x"] * (use is Queue.publish))
-    Outage(new_engine(alias, traced=False)).note_failure(error.value)
-    command = f"python manage.py migrate vtqueue --database {alias}"
-    assert caplog.text.count("manage.py migrate vtqueue") == caplog.text.count(command) == 1
+        use(Queue("q", using=sqlite_file), *["x"] * (use is Queue.publish))
+    outage = Outage(new_engine(sqlite_file, traced=False))
+    for _ in range(2):
+        outage.note_failure(error.value)
+    assert caplog.text.count("run: ") == caplog.text.count(command) == 1
