@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from ..waiting import wait_until
 from .conftest import MANAGE, ROOT, Start, environment
 from .database import Database
 from .held import begin, executions
-from .running import Running, is_ours, python
+from .running import Running, children, is_ours, python
 
 
 def lines(path: Path) -> list[str]:
@@ -35,14 +36,14 @@ def test_children_run_the_jobs(database: Database, start_worker: Start, tmp_path
     job_ids = database.enqueue_many(tasks.hold, [(str(tmp_path),)] * 4)
     worker = start_worker("--processes", "2", "--threads", "2")
     wait_until(lambda: len(lines(tmp_path / "started")) == 4)
-    children = set(map(int, lines(tmp_path / "started")))
-    assert len(children) == 2
-    assert worker.pid not in children
-    assert {row["pid"]: row["slots"] for row in database.workers()} == dict.fromkeys(children, 2)
+    pids = set(map(int, lines(tmp_path / "started")))
+    assert len(pids) == 2
+    assert worker.pid not in pids
+    assert {row["pid"]: row["slots"] for row in database.workers()} == dict.fromkeys(pids, 2)
     (tmp_path / "go").touch()
     wait_until(lambda: database.succeeded(*job_ids))
     assert worker.terminate() == 0
-    assert not any(alive(child) for child in children)
+    assert not any(alive(pid) for pid in pids)
 
 
 def test_a_killed_childs_job_goes_on_at_once(database: Database, start_worker: Start, tmp_path: Path) -> None:
@@ -458,6 +459,8 @@ def test_children_that_are_to_be_replaced_are_bounded(database: Database, start_
     database.enqueue_many(tasks.hold, [(str(tmp_path),)] * 6)
     worker = start_worker("--processes", "2", "--threads", "2", "--max-jobs-per-process", "1")
     wait_until(lambda: len(lines(tmp_path / "started")) == 4)
+    time.sleep(2)  # the time in which it is watched
+    assert len(lines(tmp_path / "started")) == len(children(worker.pid)) == 4
     (tmp_path / "go").touch()
     wait_until(lambda: not database.unfinished())
     assert len(set(lines(tmp_path / "started"))) == 6
