@@ -12,15 +12,15 @@ from traceback import clear_frames
 
 from ..core.backoff import IN_DANGER, busy_pause, trouble_pause
 from ..engines import Engine, Trouble
-from ..queue.schema import mismatch_or_hint
+from ..queue.schema import migrate
 
 logger = logging.getLogger("django_vtqueue")
 
 SAID_AFTER = 1.0  # seconds of a locked database before it is worth a line
 
 HELP = {
-    Trouble.DISK: ". Free some space, or make the database writable.",
-    Trouble.DAMAGED: ". Put a good copy in its place.",
+    Trouble.DISK: " Free some space, or make the database writable.",
+    Trouble.DAMAGED: " Put a good copy in its place.",
 }
 
 
@@ -65,9 +65,8 @@ class Outage:
             if kind is None:
                 self._say(kind, "an error that this worker does not know; it goes on", exc_info=error)
             else:
-                if kind not in self._logged:
-                    said = kind.said(error)
-                    self._say(kind, "%s; waiting%s", said, self._help(kind, said))
+                said = kind.said(error)
+                self._say(kind, "%s; waiting.%s", said, self._help(kind, said))
                 self.engine.disconnect()  # one that was opened for reading only, say, would stay so
         self.retry_at = now + pause
         # Django's errors of a database are part of a reference cycle, with everything that the failed turn referred to.
@@ -80,10 +79,15 @@ class Outage:
         self._logged.clear()
 
     def _help(self, kind: Trouble, said: str) -> str:
-        """Return what to do about it; of the tables the error of a publish says so itself."""
-        if kind is Trouble.SCHEMA:
-            return "." if "run: " in said else f": {mismatch_or_hint(self.engine.alias)}"
-        return HELP.get(kind, ".")
+        """Return what to do about it; of the tables the error of a publish says so itself.
+
+        The database is not asked: its answer may be long in coming, and this worker has leases to renew.
+        """
+        if kind is Trouble.SCHEMA and "run: " not in said:
+            return (
+                f" If they are older than this code, run: {migrate(self.engine.alias)}; if newer, upgrade this worker."
+            )
+        return HELP.get(kind, "")
 
     def _say(self, kind: Trouble | None, text: str, *args: object, exc_info: BaseException | None = None) -> None:
         if kind not in self._logged:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from math import inf
 
 import pytest
@@ -30,26 +31,43 @@ def test_a_holder_comes_before_others(sqlite_file: str, lease: float, passes_in:
 
 
 @pytest.mark.parametrize("use", [Queue.publish, Queue.claim], ids=["publish", "claim"])
-@pytest.mark.parametrize(
-    ("done", "command"),
-    [
-        ("DELETE FROM django_migrations", "python manage.py migrate vtqueue --database file"),
-        (
-            "INSERT INTO django_migrations (app, name, applied) VALUES ('vtqueue', '9999_future', '2030-01-01')",
-            "python -m pip install --upgrade django-vtqueue",
-        ),
-    ],
-    ids=["missing", "ahead"],
-)
 def test_it_says_once_what_is_to_be_done_about_the_tables_of_its_database(
-    sqlite_file: str, caplog: pytest.LogCaptureFixture, done: str, command: str, use: Callable[..., object]
+    sqlite_file: str, caplog: pytest.LogCaptureFixture, use: Callable[..., object]
 ) -> None:
     """The error of a publish says so already."""
-    for statement in ("DROP TABLE vtqueue_job", done):
+    for statement in ("DROP TABLE vtqueue_job", "DELETE FROM django_migrations"):
         connections[sqlite_file].cursor().execute(statement)
     with pytest.raises(OperationalError) as error:
         use(Queue("q", using=sqlite_file), *["x"] * (use is Queue.publish))
     outage = Outage(new_engine(sqlite_file, traced=False))
     for _ in range(2):
         outage.note_failure(error.value)
+    command = f"python manage.py migrate vtqueue --database {sqlite_file}"
     assert caplog.text.count("run: ") == caplog.text.count(command) == 1
+
+
+def test_of_tables_that_are_newer_no_command_of_a_publish_is_contradicted(
+    sqlite_file: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where the code is too old ``migrate`` does nothing."""
+    for statement in (
+        "DROP TABLE vtqueue_job",
+        "INSERT INTO django_migrations (app, name, applied) VALUES ('vtqueue', '9999_future', '2030-01-01')",
+    ):
+        connections[sqlite_file].cursor().execute(statement)
+    with pytest.raises(OperationalError) as error:
+        Queue("q", using=sqlite_file).publish("x")
+    Outage(new_engine(sqlite_file, traced=False)).note_failure(error.value)
+    assert "run: python -m pip install --upgrade django-vtqueue" in caplog.text
+    assert "migrate vtqueue" not in caplog.text
+
+
+def test_the_database_is_not_asked_what_is_wrong(
+    sqlite_file: str, django_assert_num_queries: Callable[..., AbstractContextManager[object]]
+) -> None:
+    """A worker that waited for the answer, behind a lock of ``django_migrations`` say, would not heed its signals."""
+    connections[sqlite_file].cursor().execute("DROP TABLE vtqueue_job")
+    with pytest.raises(OperationalError) as error:
+        Queue("q", using=sqlite_file).claim()
+    with django_assert_num_queries(0, connection=connections[sqlite_file]):
+        Outage(new_engine(sqlite_file, traced=False)).note_failure(error.value)
