@@ -1,14 +1,12 @@
 """What holds of every page; they are found by following the links from the first one."""
 
-from typing import Any
-
-from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import Page, expect
 
 from django_vtqueue import requeueing
 from django_vtqueue.models import DeadLetter, Job
 
 from ..conftest import ALIAS
+from .accessibility import faults_of
 from .conftest import Visit
 from .pages import every_page
 from .rows import TRACEBACK, fill
@@ -16,12 +14,8 @@ from .site import PHONE, Site
 
 EVIL = "\"'><script>alert('x')</script><img src=x onerror=alert(1)>"
 LONG = "a_name_without_any_gap_" * 5
-BY_DJANGO = {"exclude": [["#searchbar"], [".breadcrumbs"]]}  # a label that is an image; links told by colour alone
-VIOLATIONS = {"preload": False, "resultTypes": ["violations"]}  # of all else it need not tell
-AT_ONCE = "* { transition: none !important }"  # colours do not fade over
 WORDS = """() => Object.fromEntries([...document.querySelectorAll(".vtq-word")].map(word => [
     word.textContent, getComputedStyle(word).color + getComputedStyle(word).backgroundColor]))"""
-RUN = "async given => (await axe.run(...given)).violations"
 TOUCHED = ".vtq-cards .vtq-button, .object-tools a, .object-tools button, .actions button, .action-select"
 CARDS = {
     f"vtqueue_{name}"
@@ -62,27 +56,6 @@ def text_of(page: Page, url: str) -> str:
     page.goto(url)
     assert page.locator("img[src=x], script:not([src]):not([type='application/json'])").count() == 0, url
     return str(page.evaluate("document.body.textContent"))
-
-
-def faults_of(page: Page) -> list[str]:
-    """Return what axe finds on a page, in the light and in the dark."""
-    page.add_style_tag(content=AT_ONCE)
-    page.evaluate(AXE_SCRIPT)
-    light = serious(page)
-    page.emulate_media(color_scheme="dark")
-    dark = serious(page, runOnly=["color-contrast"])
-    page.emulate_media(color_scheme="light")
-    return [*(f": {fault}" for fault in light), *(f", dark: {fault}" for fault in dark)]
-
-
-def serious(page: Page, **options: Any) -> list[str]:
-    """Return what axe, which is there already, finds; it shall not load style sheets again, from wrong places."""
-    violations: list[dict[str, Any]] = page.evaluate(RUN, [BY_DJANGO, {**VIOLATIONS, **options}])
-    return [
-        f"{each['id']} {[node['target'][0] for node in each['nodes']]}"
-        for each in violations
-        if each["impact"] in ("serious", "critical")
-    ]
 
 
 def test_phone(site: Site, visit: Visit) -> None:

@@ -4,10 +4,13 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
+from ..conftest import ALIAS
 from ..processes.conftest import Start
 from ..processes.database import Database
 from ..waiting import wait_until
+from .accessibility import faults_of
 from .conftest import Visit
+from .rows import fill
 from .site import SETTINGS, Site, Visitors
 from .tasks import send_receipt
 
@@ -63,4 +66,18 @@ def test_a_job_that_is_deleted(
         database.write("DELETE FROM vtqueue_job")
         expect(page.get_by_text("No job and no dead letter has the id")).to_be_visible()
     assert all("404" in trouble for trouble in visitors.trouble)
+    visitors.trouble.clear()
+
+
+def test_a_server_that_cannot_be_reached(site: Site, visit: Visit, visitors: Visitors, tmp_path: Path) -> None:
+    """The page says that what it shows is old, and all of it can be read still, also in the dark; then it goes on."""
+    fill(ALIAS, "refused")
+    with visit(bypass_csp=True) as page:
+        page.goto(f"{site.url}job/")
+        page.context.set_offline(True)
+        expect(page.get_by_role("status")).to_have_text("The last refresh failed; what you see is old.")
+        assert faults_of(page) == []
+        page.context.set_offline(False)
+        expect(page.get_by_role("status")).to_have_text("")
+    assert all("ERR_INTERNET_DISCONNECTED" in trouble for trouble in visitors.trouble)
     visitors.trouble.clear()

@@ -1,7 +1,6 @@
 """Wall clocks that are stepped under running workers, and workers that are stopped for longer than their leases."""
 
 import shutil
-import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -186,10 +185,10 @@ def test_a_worker_stopped_for_longer_than_its_lease_loses_its_job(
     first = start_worker()
     job_id = database.enqueue(tasks.hold_attempt, str(tmp_path))
     wait_until((tmp_path / "1started").exists)
-    first.signal(signal.SIGSTOP)
+    database.stop(first)
     start_worker()
     wait_until((tmp_path / "2started").exists)
-    first.signal(signal.SIGCONT)
+    first.go_on()
     (tmp_path / "1go").touch()
     wait_until(lambda: first.lines("lost"))
     (tmp_path / "2go").touch()
@@ -212,10 +211,10 @@ def test_a_machine_that_was_stopped_for_longer_than_the_leases(
     jobs = hold_many(database, tmp_path, 9)
     assert len(holders(database, jobs)) == 3
     for worker in workers:
-        worker.signal(signal.SIGSTOP)
+        worker.stop()
     wait_until(lambda: all(database.job(job_id)["visible_at"] < clock.now() for job_id in jobs))
     for worker in workers:
-        worker.signal(signal.SIGCONT)
+        worker.go_on()
     wait_until_renewed(database, clock.now, jobs)
     finish(database, tmp_path, jobs)
     assert not any(worker.lines("lost") for worker in workers)

@@ -1,7 +1,6 @@
 """Four instances, one leader: it is killed, stopped, and its wall clock is stepped; never do two believe to be it."""
 
 import random
-import signal
 from itertools import cycle, islice
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 from django_vtqueue.core import clock
 
 from ..processes.conftest import Start
+from ..processes.database import Database
 from ..processes.instance import Term, overlaps, terms
 from ..processes.running import Running
 from ..waiting import wait_until
@@ -26,8 +26,8 @@ SEED = 7
 class Instances:
     """Four processes of one lease, each with a wall clock of its own."""
 
-    def __init__(self, start: Start, folder: Path) -> None:
-        self.start, self.folder = start, folder
+    def __init__(self, database: Database, start: Start, folder: Path) -> None:
+        self.database, self.start, self.folder = database, start, folder
         self.clocks: dict[int, WallClock] = {}
         self.files: dict[int, Path] = {}
         self.running: list[Running] = []
@@ -66,10 +66,10 @@ def kill(instances: Instances, term: Term, leader: Running) -> float:
 
 def stop(instances: Instances, term: Term, leader: Running) -> float:
     """Stop the leader for longer than its ttl, and let it go on; return after how long there is another one."""
+    instances.database.stop(leader)
     stopped = clock.since_boot()
-    leader.signal(signal.SIGSTOP)
     took = instances.leader(term.token)[0].begin - stopped
-    leader.signal(signal.SIGCONT)
+    leader.go_on()
     assert took < WHILE_STOPPED
     return took
 
@@ -84,10 +84,10 @@ def step(instances: Instances, term: Term, leader: Running) -> float:
 
 
 @pytest.mark.timeout(60 * (MINUTES or 2))
-def test_one_leader_at_a_time(start: Start, tmp_path: Path) -> None:
+def test_one_leader_at_a_time(database: Database, start: Start, tmp_path: Path) -> None:
     """Never two believe to be the leader at one instant; tokens grow; another one is there within the promised time."""
     random.seed(SEED)
-    instances, took = Instances(start, tmp_path), {"kill": [], "stop": [], "step": []}  # type: ignore[var-annotated]
+    instances, took = Instances(database, start, tmp_path), {"kill": [], "stop": [], "step": []}  # type: ignore[var-annotated]
     for fault in islice(cycle((kill, stop, step)), ROUNDS):
         term, leader = instances.leader()
         took[fault.__name__].append(fault(instances, term, leader))

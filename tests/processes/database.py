@@ -161,6 +161,26 @@ class Database:
             yield
             connection.execute("ROLLBACK")
 
+    def is_locked(self) -> bool:
+        """Return whether something holds the write lock for longer than a transaction takes."""
+        with closing(sqlite3.connect(self.path, timeout=1, isolation_level=None)) as connection:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                return True
+            connection.execute("ROLLBACK")
+            return False
+
+    def stop(self, *processes: Running) -> None:
+        """Stop processes outside of their transactions: one that is stopped in its own keeps all from writing."""
+        for process in processes:
+            process.stop()
+        while self.is_locked():
+            for process in processes:
+                process.go_on()
+            for process in processes:
+                process.stop()
+
     def wait_until_blocked(self, *workers: Running) -> None:
         """Wait until that lock keeps these workers waiting, for so long that they would say so."""
         for worker in workers:

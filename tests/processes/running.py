@@ -66,6 +66,14 @@ class Running:
         """Wait for its end; return the exit code."""
         return self.process.wait(PATIENCE)
 
+    def stop(self) -> None:
+        """Stop it, and wait until none of its threads runs."""
+        self.signal(signal.SIGSTOP)
+        wait_until(lambda: all(state(thread) in "TZX" for thread in Path(f"/proc/{self.pid}/task").iterdir()))
+
+    def go_on(self) -> None:
+        self.signal(signal.SIGCONT)
+
     def terminate(self) -> int:
         """Ask it to stop, and wait; return the exit code."""
         self.signal(signal.SIGTERM)
@@ -90,9 +98,13 @@ class Running:
 def is_ours(pid: int) -> bool:
     """Return whether a process is a living worker of this test project (its id may have gone to another one)."""
     with suppress(OSError):
-        status = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        return status != "Z" and b"vtworker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return state(Path(f"/proc/{pid}")) != "Z" and b"vtworker" in Path(f"/proc/{pid}/cmdline").read_bytes()
     return False
+
+
+def state(folder: Path) -> str:
+    """Return the letter for what a process or a thread does, by its folder in ``/proc``: ``T`` if it is stopped."""
+    return (folder / "stat").read_text().rpartition(")")[2].split()[0]
 
 
 def children(pid: int) -> list[int]:

@@ -54,14 +54,14 @@ def test_a_stopped_worker_is_not_taken_for_dead(database: Database, start_worker
     """A worker that is stopped (SIGSTOP) keeps its job for as long as its lease says; afterwards it finishes it."""
     first = start_worker()
     job_id, worker_id = start_holding(database, tmp_path)
-    first.signal(signal.SIGSTOP)
+    database.stop(first)
     second = start_worker("--max-jobs", "2")
     other = database.enqueue(tasks.hold, str(tmp_path), "other")
     database.write("UPDATE vtqueue_workerprocess SET heartbeat_at = 1 WHERE worker_id = ?", worker_id)
     # It was looked at, and only its row is gone.
     wait_until(lambda: [row["pid"] for row in database.workers()] == [second.pid])
     assert holder(database, job_id) == worker_id
-    first.signal(signal.SIGCONT)
+    first.go_on()
     for name in ("go", "othergo"):
         (tmp_path / name).touch()
     database.wait_for(job_id, other)

@@ -3,7 +3,6 @@
 import errno
 import os
 import resource
-import signal
 import socket
 import stat
 import tempfile
@@ -72,10 +71,10 @@ def test_a_ring_reaches_the_bell_of_another_process(database: Database, owner: t
     assert Path(path).exists()
     ring(ALIAS, database.options["doorbells"])
     process.wait_for("rung")
-    process.signal(signal.SIGSTOP)
+    process.stop()
     for _ in range(1000):
         ring(ALIAS, database.options["doorbells"])
-    process.signal(signal.SIGCONT)
+    process.go_on()
     wait_until(lambda: process.log.count("rung") > 1)
 
 
@@ -84,9 +83,9 @@ def test_only_a_refusing_bell_proves_a_death(owner: tuple[Running, str], tmp_pat
     process, path = owner
     proves = partial(proves_death, alias=ALIAS, folder=Path(path).parent)
     assert not proves(path)
-    process.signal(signal.SIGSTOP)
+    process.stop()
     assert not proves(path)
-    process.signal(signal.SIGCONT)
+    process.go_on()
     assert not proves("")
     assert not proves(f"{path}-of-nobody")
     assert not proves(str(tmp_path / ("too long" * 30)))

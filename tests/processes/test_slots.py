@@ -130,7 +130,7 @@ def test_join_leave_and_kill(instances: Instances) -> None:
     instances.check()
 
 
-def test_an_instance_that_is_stopped(instances: Instances) -> None:
+def test_an_instance_that_is_stopped(instances: Instances, database: Database) -> None:
     """A process stopped for longer than its lease loses its slot to one that waits, and has no turn afterwards.
 
     It says so by the end of its turns, and joins anew.
@@ -138,10 +138,10 @@ def test_an_instance_that_is_stopped(instances: Instances) -> None:
     two = [instances.joined(2, 0.4), instances.joined(2, 0.4, **LONG)]
     waiting = instances.join(2, 0.4, **LONG)
     instances.wait_for_turns(*two)
-    two[0].signal(signal.SIGSTOP)
+    database.stop(two[0])
     waiting.wait_for("joined")
     instances.wait_for_turns(waiting, two[1])
-    two[0].signal(signal.SIGCONT)
+    two[0].go_on()
     two[0].wait_for("ended")
     instances.wait_for_turns(waiting, two[1])
     assert len(two[0].lines("joined")) == 1
@@ -158,7 +158,7 @@ def test_a_moment_of_standstill(instances: Instances) -> None:
             instance.signal(signal.SIGSTOP)
         time.sleep(0.07 * (number % 5))
         for instance in stopped:
-            instance.signal(signal.SIGCONT)
+            instance.go_on()
     assert [instance.lines("joined") for instance in three] == [[f"joined {number} 1"] for number in range(3)]
     instances.check()
 
@@ -176,10 +176,10 @@ def test_another_number_of_slots(instances: Instances, database: Database) -> No
 
     dead, stopped, *rest = [*more, *old]
     dead.kill()
-    stopped.signal(signal.SIGSTOP)
+    database.stop(stopped)
     fewer = [instances.join(2, 0.8)]  # it has a slot, or the others have both
     wait_until(lambda: numbers(instances) == {0, 1}, every=0.1)
-    stopped.signal(signal.SIGCONT)
+    stopped.go_on()
     wait_until(lambda: numbers(instances) == {0, 1}, every=0.1)
 
     for instance in [stopped, *rest, *fewer]:

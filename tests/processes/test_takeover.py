@@ -97,10 +97,10 @@ def test_a_standstill_beside_a_lease_that_its_task_has_given(
     [holder] = wait_until(lambda: executions(tmp_path))
     workers.sort(key=lambda worker: (worker.pid != holder) ^ bool(first))
     for worker in workers:
-        worker.signal(signal.SIGSTOP)
+        worker.stop()
     wait_until(lambda: database.job(job_id)["visible_at"] + clock.SECOND < clock.now())
     for worker in workers:
-        worker.signal(signal.SIGCONT)
+        worker.go_on()
         time.sleep(0.3)  # so long the other one is late, which is no wait for it
     wait_until_renewed(database, job_id)
     (tmp_path / "go").touch()
@@ -187,13 +187,12 @@ def test_a_standstill_while_the_other_consumer_works(database: Database, start: 
         wait_until((tmp_path / f"{payload}-1").exists)
     holder = next(each for each in consumers if f":{each.pid}:" in database.job(jobs[0])["worker_id"])
     other = next(each for each in consumers if each is not holder)
-    for consumer in consumers:
-        consumer.signal(signal.SIGSTOP)
+    database.stop(*consumers)
     wait_until(lambda: all(database.job(job)["visible_at"] + clock.SECOND < clock.now() for job in jobs))
     (tmp_path / "go").touch()
-    other.signal(signal.SIGCONT)
+    other.go_on()
     database.wait_for(jobs[1])
     time.sleep(0.5)  # it looks for the next job meanwhile
-    holder.signal(signal.SIGCONT)
+    holder.go_on()
     database.wait_for(*jobs)
     assert [database.job(job)["claims"] for job in jobs] == [1, 1]

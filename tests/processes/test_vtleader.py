@@ -215,14 +215,17 @@ def test_vtleader_is_killed(pair: Callable[..., tuple[Running, Running]], tmp_pa
 
 
 @pytest.mark.parametrize("ignoring", [False, True])
-def test_vtleader_is_stopped(pair: Callable[..., tuple[Running, Running]], tmp_path: Path, ignoring: bool) -> None:
+def test_vtleader_is_stopped(
+    database: Database, pair: Callable[..., tuple[Running, Running]], tmp_path: Path, ignoring: bool
+) -> None:
     """While vtleader is stopped its command is ended before another one begins; when it goes on it waits again."""
     first, second = pair(*["ignoring"][:ignoring])
-    command, stopped = command_of(first), clock.since_boot()
-    first.signal(signal.SIGSTOP)
+    command = command_of(first)
+    database.stop(first)
+    stopped = clock.since_boot()
     command_of(second)
     assert gone(command)
-    first.signal(signal.SIGCONT)
+    first.go_on()
     first.wait_for("may pass")
     assert wait_until(lambda: ran(tmp_path)[1:])[0].begin - stopped < TTL + PROMPT
     assert second.terminate() == 143 if not ignoring else second.kill() is None
@@ -233,7 +236,7 @@ def test_vtleader_and_its_guard_are_killed(pair: Callable[..., tuple[Running, Ru
     """If the guard is killed too, the system kills the command with it."""
     first, second = pair("ignoring")
     command, guard = command_of(first), guard_of(first)
-    first.signal(signal.SIGSTOP)
+    first.stop()
     os.kill(guard, signal.SIGKILL)
     wait_until(lambda: gone(command))
     first.kill()
