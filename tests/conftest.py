@@ -198,9 +198,11 @@ def migrated(server: postgresql.Server) -> dict[str, Any]:
 
 
 @pytest.fixture
-def postgresql_database(migrated: dict[str, Any], django_db_blocker: DjangoDbBlocker) -> Iterator[str]:
+def postgresql_database(
+    server: postgresql.Server, migrated: dict[str, Any], django_db_blocker: DjangoDbBlocker
+) -> Iterator[str]:
     """Return the alias of an empty database of PostgreSQL."""
-    with django_db_blocker.unblock(), reached(migrated) as alias:
+    with django_db_blocker.unblock(), reached(migrated) as alias, server.session.lent(connections[alias]):
         empty_tables(alias)
         yield alias
 

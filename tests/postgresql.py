@@ -7,7 +7,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -66,11 +66,56 @@ def require_pgbouncer() -> None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(missing)
 
 
+class Session:
+    """A session on a server that tests have one after the other: a new one, which knows no table, costs 7 ms more."""
+
+    def __init__(self) -> None:
+        self._session: Any = None  # a connection of psycopg
+        self._kept = 0  # times
+
+    @contextmanager
+    def lent(self, connection: Any) -> Iterator[None]:
+        """Have a connection of Django's begin with it, for a test; what that connection has at the end is kept."""
+        connect = connection.get_new_connection
+
+        def begin(params: dict[str, Any]) -> Any:
+            del connection.get_new_connection  # of this connection alone, and once
+            return self._taken() or connect(params)
+
+        connection.get_new_connection = begin
+        try:
+            yield
+        finally:
+            vars(connection).pop("get_new_connection", None)
+            self._keep(connection)
+
+    def _keep(self, connection: Any) -> None:
+        """Take the session of a connection of Django's if it can be made as a new one, else leave it to be closed."""
+        import psycopg
+
+        session = connection.connection
+        if session and not connection.in_atomic_block and session.autocommit:
+            with suppress(psycopg.Error):
+                self._kept += 1  # psycopg forgets what it has prepared only at a statement that it has not seen before
+                session.execute(f"DISCARD ALL -- {self._kept}")
+                self.close()
+                self._session, connection.connection = session, None
+
+    def _taken(self) -> Any:
+        session, self._session = self._session, None
+        return session
+
+    def close(self) -> None:
+        if session := self._taken():
+            session.close()
+
+
 class Server:
     """A server that listens on a socket in its own folder only. ``launcher``: a command line before its programs."""
 
     def __init__(self, folder: Path, *options: str, launcher: Sequence[str] = ()) -> None:
         self.folder, self.options = folder, options
+        self.session = Session()  # on its usual database
         self.as_user = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"] if os.getuid() == 0 else []
         self.as_user = [*launcher, *self.as_user]
 
@@ -120,6 +165,7 @@ class Server:
                   " ".join(options))  # fmt: skip
 
     def stop(self, mode: str = "immediate") -> None:
+        self.session.close()
         self._run("pg_ctl", "stop", "-w", "-s", "-D", str(self.folder / "data"), "-m", mode)
 
     def runs(self) -> bool:

@@ -84,6 +84,7 @@ class ServerDatabase(Database):
     @contextmanager
     def copied(self, other: str) -> Iterator[None]:
         """Be a copy of another database, to which nothing is connected, in the block."""
+        self.server.session.close()
         with self._connected("template1") as connection:
             connection.execute(f"CREATE DATABASE {self.name} TEMPLATE {other}")
             try:
