@@ -22,7 +22,7 @@ def check_plan(table: sqlite3.Connection, name: str) -> None:
     """Fail unless a statement uses its indexes, and walks over neither table."""
     statement, values, indexes = STATEMENTS[name]
     steps = plan(table, statement, values)
-    told = "\n".join(steps)
+    told = "\n".join([name, *steps])
     for index in indexes:
         assert re.search(rf"\bUSING (COVERING )?(INDEX )?{re.escape(index)}\b", told), f"{index} is not used:\n{told}"
     used = set(re.findall(r"\b(?:vtqueue|sqlite_autoindex)_\w+", told)) - {*TABLES, *FEW}
@@ -31,10 +31,10 @@ def check_plan(table: sqlite3.Connection, name: str) -> None:
     assert "BLOOM FILTER ON" not in told, told  # made from all rows, and, of an index with an expression, made wrong
 
 
-@pytest.mark.parametrize("name", STATEMENTS)
-def test_statements_use_their_indexes(table: sqlite3.Connection, name: str) -> None:
+def test_statements_use_their_indexes(table: sqlite3.Connection) -> None:
     """Each finds its rows by the index that was made for it, and looks at no other rows."""
-    check_plan(table, name)
+    for name in STATEMENTS:
+        check_plan(table, name)
 
 
 @pytest.mark.parametrize(
@@ -59,11 +59,10 @@ def test_the_jobs_of_a_queue_are_counted_and_purged_by_its_indexes() -> None:
         assert "vtqueue_job_hidden (queue_name=?" in engine._jobs("q", **held).explain()
 
 
-@pytest.mark.parametrize("name", STATEMENTS)
-def test_the_work_does_not_grow_with_the_table(table: sqlite3.Connection, name: str) -> None:
+def test_the_work_does_not_grow_with_the_table(table: sqlite3.Connection) -> None:
     """A few thousand instructions, not a few for each of 200,000 rows that are none of its business."""
-    statement, values, _ = STATEMENTS[name]
-    assert work(table, statement, values) < 250
+    works = {name: work(table, statement, values) for name, (statement, values, _) in STATEMENTS.items()}
+    assert {name: work for name, work in works.items() if work >= 250} == {}
 
 
 @pytest.mark.parametrize("name", ["ack", "make ready"])

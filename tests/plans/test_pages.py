@@ -96,13 +96,16 @@ def full_alias(table: sqlite3.Connection, django_db_blocker: DjangoDbBlocker) ->
         connection.connection = None
 
 
-@pytest.mark.parametrize("name", READERS)
-def test_a_page_looks_at_few_rows(full_alias: sqlite3.Connection, name: str) -> None:
+def test_a_page_looks_at_few_rows(full_alias: sqlite3.Connection) -> None:
     """Whatever ANALYZE has found, and when: no query sorts all rows, or builds something of them. The work is that for
     as many rows as were asked for, not for the 200,000 that there are.
     """
-    read, most = READERS[name]
-    steps: list[str] = []
+    for name, (read, most) in READERS.items():
+        check_reader(full_alias, name, read, most)
+
+
+def check_reader(full_alias: sqlite3.Connection, name: str, read: Callable[[], object], most: int) -> None:
+    steps = [name]
     work = 0
 
     def explained(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
@@ -120,7 +123,7 @@ def test_a_page_looks_at_few_rows(full_alias: sqlite3.Connection, name: str) -> 
         read()
     full_alias.set_progress_handler(None, 0)
     told = "\n".join(steps)
-    assert steps
+    assert len(steps) > 1, name
     assert "TEMP B-TREE FOR ORDER BY" not in told, told
     assert "TEMP B-TREE FOR DISTINCT" not in told, told
     assert "BLOOM FILTER" not in told, told  # made from all rows, and, of an index with an expression, made wrong
