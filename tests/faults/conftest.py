@@ -4,7 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from ..processes.conftest import database, doorbells, drain, server_database, start, start_worker  # noqa: F401
+from ..processes.conftest import (  # noqa: F401
+    database,
+    doorbells,
+    drain,
+    other,
+    server_database,
+    sides,
+    start,
+    start_worker,
+)
 from .scale import MINUTES
 
 

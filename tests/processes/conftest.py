@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
@@ -16,12 +17,10 @@ from ..conftest import ENGINE, empty_tables, reached
 from ..postgresql import Server
 from .database import Database
 from .held import begin
-from .running import PATIENCE, Running, python
+from .moves import OTHER, Sides
+from .running import MANAGE, PATIENCE, Running, Start, python
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-MANAGE = str(ROOT / "tests" / "manage.py")
-
-Start = Callable[..., Running]
 
 # ``vtworker`` with other values of constants, so that a test need not wait for as long as a user.
 PATCHED = """
@@ -163,3 +162,28 @@ def held(database: Database, start_worker: Start, tmp_path: Path) -> tuple[Runni
     """Return a worker with one thread, and the id of the job that it runs."""
     worker = start_worker("--threads", "1")
     return worker, begin(database, tmp_path)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def other(
+    request: pytest.FixtureRequest,
+    database: Database,
+    empty_file: Path,
+    tmp_path: Path,
+    django_db_blocker: DjangoDbBlocker,
+) -> Iterator[dict[str, Any]]:
+    """Return the settings of an empty database beside that of the test, which is reached by an alias meanwhile."""
+    if request.param == "sqlite":
+        shutil.copy(empty_file, tmp_path / "other.sqlite3")
+        given = {"NAME": str(tmp_path / "other.sqlite3")}
+    else:
+        given = request.getfixturevalue("migrated")
+    with django_db_blocker.unblock(), reached(given, OTHER):
+        if request.param == "postgresql":
+            empty_tables(OTHER)
+        yield given
+
+
+@pytest.fixture
+def sides(start: Start, start_worker: Start, database: Database, other: dict[str, Any]) -> Sides:
+    return Sides(start, start_worker, database, other)

@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,6 +15,9 @@ from ..waiting import PATIENCE, wait_until
 DURATION = r"\d+(?:\.\d)? (?:ms|s|min|h|d)"  # the same, for people
 TIME = r"\d+(?:\.\d)?m?s"  # how long something took, in a line of a worker's log
 READY = re.compile(r"^vtworker \S+:(\d+) ready: ", re.MULTILINE)
+
+
+MANAGE = str(Path(__file__).parent.parent.resolve() / "manage.py")
 
 
 class Running:
@@ -93,6 +97,9 @@ class Running:
             if is_ours(pid):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+
+
+Start = Callable[..., Running]
 
 
 def is_ours(pid: int) -> bool:
