@@ -15,7 +15,7 @@ from ..processes.running import Running
 from ..waiting import wait_until
 from .scale import scaled
 
-ROUNDS = scaled(3, 60)  # moves that are killed, each way
+ROUNDS = scaled(3, 300)  # moves that are killed, each way
 
 
 def cut_off_amid(move: Running, source: str, target: str, chance: random.Random) -> None:

@@ -162,7 +162,7 @@ class Database:
             connection.execute("ROLLBACK")
 
     def is_locked(self) -> bool:
-        """Return whether something holds the write lock for longer than a transaction takes."""
+        """Return whether a transaction that others wait for takes longer than it should."""
         with closing(sqlite3.connect(self.path, timeout=1, isolation_level=None)) as connection:
             try:
                 connection.execute("BEGIN IMMEDIATE")
@@ -178,6 +178,7 @@ class Database:
         while self.is_locked():
             for process in processes:
                 process.go_on()
+            wait_until(lambda: not self.is_locked())
             for process in processes:
                 process.stop()
 

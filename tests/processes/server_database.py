@@ -1,8 +1,10 @@
 """As a database file, a database on a PostgreSQL server; a file of its own, for not everyone has psycopg."""
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -16,6 +18,9 @@ from ..waiting import wait_until
 from .database import Database
 from .running import Running
 
+TRANSACTIONS = """
+SELECT pid, xact_start FROM pg_stat_activity
+WHERE datname = current_database() AND xact_start IS NOT NULL AND pid <> pg_backend_pid()"""
 BLOCKED = """
 SELECT count(*) FROM pg_stat_activity
 WHERE datname = current_database() AND wait_event_type = 'Lock' AND clock_timestamp() > query_start + interval '1 s'"""
@@ -128,6 +133,18 @@ class ServerDatabase(Database):
         with self._connected() as connection, connection.transaction():
             connection.execute("LOCK TABLE vtqueue_job IN EXCLUSIVE MODE")
             yield
+
+    def is_locked(self) -> bool:
+        """See Database."""
+        until, begun = time.monotonic() + 1, self._transactions()
+        while begun := begun & self._transactions():
+            if time.monotonic() > until:
+                return True
+            time.sleep(0.01)
+        return False
+
+    def _transactions(self) -> set[tuple[int, datetime]]:
+        return {(row["pid"], row["xact_start"]) for row in self.rows(TRANSACTIONS)}
 
     def wait_until_blocked(self, *workers: Running) -> None:
         """See Database; here they say nothing."""
