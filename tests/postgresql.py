@@ -71,16 +71,18 @@ class Session:
 
     def __init__(self) -> None:
         self._session: Any = None  # a connection of psycopg
+        self._lent: Any = None
         self._kept = 0  # times
 
     @contextmanager
     def lent(self, connection: Any) -> Iterator[None]:
-        """Have a connection of Django's begin with it, for a test; what that connection has at the end is kept."""
+        """Have a connection of Django's begin with it, or with a new one; it is kept if that has it at the end."""
         connect = connection.get_new_connection
 
         def begin(params: dict[str, Any]) -> Any:
             del connection.get_new_connection  # of this connection alone, and once
-            return self._taken() or connect(params)
+            self._lent = self._taken() or connect(params)
+            return self._lent
 
         connection.get_new_connection = begin
         try:
@@ -93,8 +95,8 @@ class Session:
         """Take the session of a connection of Django's if it can be made as a new one, else leave it to be closed."""
         import psycopg
 
-        session = connection.connection
-        if session and not connection.in_atomic_block and session.autocommit:
+        session, self._lent = self._lent, None
+        if session and session is connection.connection and not connection.in_atomic_block and session.autocommit:
             with suppress(psycopg.Error):
                 self._kept += 1  # psycopg forgets what it has prepared only at a statement that it has not seen before
                 session.execute(f"DISCARD ALL -- {self._kept}")

@@ -16,9 +16,8 @@ from django_vtqueue.core.job import Scope
 from tests.project import tasks
 
 from ..conftest import ALIAS
-from ..processes.conftest import Start
 from ..processes.database import Database
-from ..processes.running import Running
+from ..processes.running import Running, Start
 from ..waiting import wait_until
 
 Bench = Callable[..., Running]

@@ -10,9 +10,9 @@ from typing import Any
 from django.contrib.auth.models import Permission, User
 from playwright.sync_api import Browser, BrowserContext, Error, Page
 
-from ..processes.conftest import MANAGE, environment
+from ..processes.conftest import environment
 from ..processes.database import Database
-from ..processes.running import PATIENCE, Running, python
+from ..processes.running import MANAGE, PATIENCE, Running, python
 from ..waiting import wait_until
 
 SETTINGS = "tests.browser.settings"

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
-from ..processes.conftest import Start
 from ..processes.database import Database
+from ..processes.running import Start
 from .conftest import Visit
 from .site import PHONE, SETTINGS, Site
 from .test_overview import row

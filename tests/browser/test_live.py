@@ -5,8 +5,8 @@ from pathlib import Path
 from playwright.sync_api import Page, expect
 
 from ..conftest import ALIAS
-from ..processes.conftest import Start
 from ..processes.database import Database
+from ..processes.running import Start
 from ..waiting import wait_until
 from .accessibility import faults_of
 from .conftest import Visit
@@ -69,15 +69,20 @@ def test_a_job_that_is_deleted(
     visitors.trouble.clear()
 
 
-def test_a_server_that_cannot_be_reached(site: Site, visit: Visit, visitors: Visitors, tmp_path: Path) -> None:
-    """The page says that what it shows is old, and all of it can be read still, also in the dark; then it goes on."""
+def test_a_server_that_cannot_be_reached(site: Site, visit: Visit, visitors: Visitors) -> None:
+    """The page says that what it shows is old, and frames it; all can be read, also in the dark. Then it goes on."""
     fill(ALIAS, "refused")
     with visit(bypass_csp=True) as page:
         page.goto(f"{site.url}job/")
         page.context.set_offline(True)
         expect(page.get_by_role("status")).to_have_text("The last refresh failed; what you see is old.")
-        assert faults_of(page) == []
+        stale, content = (page.locator(name).bounding_box() for name in (".vtq-stale", "#content-main"))
+        faults = faults_of(page)
         page.context.set_offline(False)
         expect(page.get_by_role("status")).to_have_text("")
     assert all("ERR_INTERNET_DISCONNECTED" in trouble for trouble in visitors.trouble)
     visitors.trouble.clear()
+    assert faults == []
+    assert stale
+    assert content
+    assert stale["height"] >= content["height"] > 0

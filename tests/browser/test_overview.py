@@ -4,8 +4,8 @@ from pathlib import Path
 
 from playwright.sync_api import Locator, Page, expect
 
-from ..processes.conftest import Start
 from ..processes.database import Database
+from ..processes.running import Start
 from ..waiting import wait_until
 from .conftest import Visit
 from .site import SETTINGS, Site

@@ -6,8 +6,8 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from ..conftest import ALIAS
-from ..processes.conftest import Start
 from ..processes.database import Database
+from ..processes.running import Start
 from ..waiting import wait_until
 from .conftest import Visit
 from .forms import Post, posts

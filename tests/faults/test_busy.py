@@ -7,9 +7,10 @@ import pytest
 
 from tests.project import tasks
 
-from ..processes.conftest import Start, both_engines
+from ..processes.conftest import both_engines
 from ..processes.database import LOCKED, Database
 from ..processes.held import begin, executions
+from ..processes.running import Start
 from ..waiting import wait_until
 from .scale import HELD
 

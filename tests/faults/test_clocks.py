@@ -14,9 +14,9 @@ from django_vtqueue.queue.workers import SILENCE
 from tests.project import tasks
 
 from ..conftest import ALIAS
-from ..processes.conftest import MANAGE, Start
 from ..processes.database import Database
 from ..processes.held import begin, executions
+from ..processes.running import MANAGE, Start
 from ..waiting import wait_until
 from .wall_clock import WallClock
 

@@ -18,9 +18,8 @@ from django_vtqueue.worker.inline import run_due
 from tests.conftest import ALIAS
 from tests.project import tasks
 
-from ..processes.conftest import Start
 from ..processes.database import Database
-from ..processes.running import PATIENCE
+from ..processes.running import PATIENCE, Start
 from ..waiting import wait_until
 
 NUMBERS = ["0", "-1", "7", str(2**63 - 1), str(-(2**63)), "0.5", "-1e300", "1e300", "9e999", "-9e999"]

@@ -13,10 +13,9 @@ from pytest_django import DjangoDbBlocker
 from tests.project import tasks
 
 from ..conftest import ALIAS, connected
-from ..processes.conftest import MANAGE, Start
 from ..processes.database import Database
 from ..processes.held import begin, executions
-from ..processes.running import Running
+from ..processes.running import MANAGE, Running, Start
 from ..waiting import wait_until
 from .disks import LimitedDisk, SmallDisk, reading, small_disk
 from .scale import HELD

@@ -12,8 +12,8 @@ from django_vtqueue import send_event
 from tests.project import durable
 
 from ..conftest import ALIAS
-from ..processes.conftest import Start
 from ..processes.database import Database
+from ..processes.running import Start
 from ..waiting import wait_until
 from .scale import each_engine, scaled
 

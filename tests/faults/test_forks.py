@@ -19,8 +19,8 @@ from django_vtqueue.runtime.timeouts import timekeeper
 from tests.conftest import ALIAS
 from tests.project.tasks import add
 
-from ..processes.conftest import Start
 from ..processes.database import Database
+from ..processes.running import Start
 
 
 def in_child(work: Callable[[], object]) -> Callable[[], object]:

@@ -9,9 +9,8 @@ from tests.project import broken
 from tests.project.tasks import add, raise_it
 
 from ..conftest import ALIAS
-from ..processes.conftest import Start
 from ..processes.database import Database
-from ..processes.running import PATIENCE
+from ..processes.running import PATIENCE, Start
 from ..waiting import wait_until
 from . import tasks
 

@@ -8,10 +8,9 @@ import pytest
 
 from django_vtqueue.core import clock
 
-from ..processes.conftest import Start
 from ..processes.database import Database
 from ..processes.instance import Term, overlaps, terms
-from ..processes.running import Running
+from ..processes.running import Running, Start
 from ..waiting import wait_until
 from .scale import MINUTES, scaled
 from .wall_clock import WallClock

@@ -9,10 +9,9 @@ from django_vtqueue import Queue
 from tests.project import limited
 
 from ..conftest import ALIAS
-from ..processes.conftest import Start
 from ..processes.database import Database
 from ..processes.limits import Journal
-from ..processes.running import Running
+from ..processes.running import Running, Start
 from ..waiting import PATIENCE, wait_until
 from .scale import MINUTES, each_engine, scaled
 

@@ -15,7 +15,8 @@ from ..processes.running import Running
 from ..waiting import wait_until
 from .scale import scaled
 
-ROUNDS = scaled(3, 300)  # moves that are killed, each way
+ROUNDS = scaled(1, 50)  # there and back
+KILLED = 3  # moves, each way: there are jobs left to move when the last of them is killed
 
 
 def cut_off_amid(move: Running, source: str, target: str, chance: random.Random) -> None:
@@ -38,8 +39,8 @@ def test_killed_at_any_moment(sides: Sides, database: Database, other: dict[str,
     scheduled = for_tomorrow(database)
     workers = [sides.worker("default"), sides.worker(OTHER)]
     with publishing(database, path) as published:
-        for source, target in (("default", OTHER), (OTHER, "default")):
-            for _ in range(ROUNDS):
+        for source, target in (("default", OTHER), (OTHER, "default")) * ROUNDS:
+            for _ in range(KILLED):
                 move = sides.move(source, target, "--wait")
                 cut_off_amid(move, ALIASES[source], ALIASES[target], chance)
             last = sides.move(source, target)

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ..processes.conftest import Start
 from ..processes.database import Database
-from ..processes.running import Running
+from ..processes.running import Running, Start
 from ..waiting import wait_until
 from .scale import scaled
 from .writes import Disk, Event, compile_shim, events, everything, nothing, some

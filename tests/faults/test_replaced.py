@@ -14,10 +14,9 @@ from django_vtqueue.worker.outage import Outage
 from tests.project import tasks
 
 from ..conftest import ALIAS
-from ..processes.conftest import Start
 from ..processes.database import Database
 from ..processes.held import begin, executions
-from ..processes.running import Running
+from ..processes.running import Running, Start
 from ..waiting import wait_until
 from .exchange import back_up, delete, delete_and_copy, move_over, restore_in_place
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ..processes.conftest import Start
 from ..processes.database import Database
+from ..processes.running import Start
 from ..waiting import wait_until
 from .scale import scaled
 

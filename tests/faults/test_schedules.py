@@ -15,9 +15,8 @@ import pytest
 
 from django_vtqueue.core.ticks import LATE, Ticks, zone
 
-from ..processes.conftest import Start
 from ..processes.database import Database
-from ..processes.running import Running
+from ..processes.running import Running, Start
 from ..processes.test_recurring import declaring
 from ..waiting import wait_until
 from .scale import MINUTES

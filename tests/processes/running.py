@@ -14,10 +14,10 @@ from ..waiting import PATIENCE, wait_until
 
 DURATION = r"\d+(?:\.\d)? (?:ms|s|min|h|d)"  # the same, for people
 TIME = r"\d+(?:\.\d)?m?s"  # how long something took, in a line of a worker's log
+MANAGE = str(Path(__file__).parent.parent.resolve() / "manage.py")
 READY = re.compile(r"^vtworker \S+:(\d+) ready: ", re.MULTILINE)
 
-
-MANAGE = str(Path(__file__).parent.parent.resolve() / "manage.py")
+Start = Callable[..., "Running"]
 
 
 class Running:
@@ -97,9 +97,6 @@ class Running:
             if is_ours(pid):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-
-
-Start = Callable[..., Running]
 
 
 def is_ours(pid: int) -> bool:

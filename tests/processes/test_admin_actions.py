@@ -12,8 +12,8 @@ from django_vtqueue import control
 from ..conftest import ALIAS
 from ..project.tasks import note
 from ..waiting import PATIENCE, wait_until
-from .conftest import Start
 from .database import Database
+from .running import Start
 
 JOBS = 100
 TURNS = 300  # after so many a worker on a busy machine is left in peace, so that the test ends

@@ -21,9 +21,8 @@ from tests.project import tasks
 from ..conftest import ALIAS
 from ..faults.exchange import back_up, move_over
 from ..waiting import wait_until
-from .conftest import MANAGE, Start
 from .database import Database
-from .running import PATIENCE, Running, children
+from .running import MANAGE, PATIENCE, Running, Start, children
 
 MOVE = "INSERT INTO vtqueue_origin VALUES (1, ?, ?, ?, 1780000000000000)"
 ELSEWHERE = ("web1:0", "/srv/shop/db.sqlite3", "1:1")

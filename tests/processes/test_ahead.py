@@ -9,10 +9,9 @@ import pytest
 from tests.project import tasks
 
 from ..waiting import wait_until
-from .conftest import Start
 from .database import Database
 from .held import executions
-from .running import Running
+from .running import Running, Start
 
 SHORT = 300
 

@@ -10,10 +10,9 @@ from tests.project import tasks
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
-from .conftest import Start
 from .database import Database
 from .held import executions
-from .running import Running
+from .running import Running, Start
 
 QUIET = "is quiet: it finishes what runs, and claims nothing until it is asked to work"
 

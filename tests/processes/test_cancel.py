@@ -13,9 +13,9 @@ from tests.project import tasks
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
-from .conftest import Start
 from .database import Database
 from .held import lines
+from .running import Start
 
 KINDS = {"threads": ("--threads", "1"), "processes": ("--processes", "2", "--threads", "1")}
 

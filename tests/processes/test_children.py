@@ -12,10 +12,10 @@ from tests.project import durable, tasks
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
-from .conftest import MANAGE, ROOT, Start, environment
+from .conftest import ROOT, environment
 from .database import Database
 from .held import begin, executions
-from .running import Running, children, is_ours, python
+from .running import MANAGE, Running, Start, children, is_ours, python
 
 
 def lines(path: Path) -> list[str]:

@@ -10,10 +10,9 @@ from tests.project.forks import CODES
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
-from .conftest import Start
 from .database import LOCKED, Database
 from .held import lines
-from .running import Running
+from .running import Running, Start
 
 
 @pytest.fixture

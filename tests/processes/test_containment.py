@@ -12,9 +12,9 @@ from tests.project import tasks
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
-from .conftest import Start, both_engines
+from .conftest import both_engines
 from .database import Database
-from .running import PATIENCE
+from .running import PATIENCE, Start
 
 
 @both_engines

@@ -7,10 +7,9 @@ from typing import Any
 from tests.project import tasks
 
 from ..waiting import wait_until
-from .conftest import Start
 from .database import Database
 from .held import begin, executions
-from .running import Running
+from .running import Running, Start
 
 
 def holder(database: Database, job_id: str) -> str:

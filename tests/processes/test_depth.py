@@ -9,9 +9,8 @@ from django_vtqueue import Queue
 from tests.project.tasks import again, nap
 
 from ..waiting import wait_until
-from .conftest import Start
 from .database import Database
-from .running import Running
+from .running import Running, Start
 
 PUBLISHERS = 4
 REFUSALS, MANY = 100, 1_000_000  # of each of them

@@ -24,9 +24,9 @@ from tests.project import tasks
 
 from ..conftest import ALIAS
 from ..waiting import PATIENCE, wait_until
-from .conftest import NEVER_LOOKS, Start
+from .conftest import NEVER_LOOKS
 from .database import Database
-from .running import Running
+from .running import Running, Start
 
 OWNER = """
 import sys, time

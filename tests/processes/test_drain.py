@@ -13,9 +13,8 @@ from pytest_django import Settings
 
 from tests.project import tasks, transactional
 
-from .conftest import Start
 from .database import Database
-from .running import Running
+from .running import Running, Start
 
 Drain = Callable[..., Running]
 

@@ -11,8 +11,8 @@ from tests.project import durable
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
-from .conftest import Start
 from .database import Database
+from .running import Start
 
 
 def effects(database: Database) -> dict[str, int]:

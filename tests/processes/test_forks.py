@@ -14,8 +14,8 @@ from tests.project import forks, tasks
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
-from .conftest import Start
 from .database import Database
+from .running import Start
 from .test_children import lines
 
 LEAVING = [forks.leave_fork, forks.leave_fork_async, forks.leave_fork_transactional]

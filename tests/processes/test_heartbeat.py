@@ -6,10 +6,9 @@ from pathlib import Path
 from tests.project import tasks
 
 from ..waiting import wait_until
-from .conftest import Start
 from .database import Database
 from .held import executions
-from .running import TIME
+from .running import TIME, Start
 
 
 def test_a_job_longer_than_its_visibility_timeout_runs_once(

@@ -13,9 +13,10 @@ from tests.project import limited, tasks
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
-from .conftest import NEVER_LOOKS, Start, both_engines
+from .conftest import NEVER_LOOKS, both_engines
 from .database import Database
 from .limits import Journal
+from .running import Start
 from .test_drain import Drain
 
 

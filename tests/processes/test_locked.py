@@ -11,10 +11,9 @@ from tests.project import durable, tasks
 
 from ..conftest import ALIAS
 from ..waiting import PROMPT, wait_until
-from .conftest import Start
 from .database import LOCKED, Database
 from .held import begin, lines
-from .running import Running
+from .running import Running, Start
 
 LONG = 1.5  # seconds for which the lock is held after that was said; the busy timeout is 1 second
 

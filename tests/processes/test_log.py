@@ -20,9 +20,9 @@ from tests.project import durable, tasks
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
-from .conftest import MANAGE, Start, environment
+from .conftest import environment
 from .database import Database
-from .running import DURATION, PATIENCE, TIME, Running, python
+from .running import DURATION, MANAGE, PATIENCE, TIME, Running, Start, python
 
 Drain = Callable[..., Running]
 

@@ -12,10 +12,9 @@ from tests.project import tasks
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
-from .conftest import Start
 from .database import Database
 from .held import lines
-from .running import Running
+from .running import Running, Start
 
 LEASE = 3.0  # seconds: that of the last copy must not end, on a busy machine too
 Copies = Callable[..., tuple[str, list[Running]]]

@@ -13,10 +13,10 @@ from tests.project import tasks
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
-from .conftest import NEVER_LOOKS, Start
+from .conftest import NEVER_LOOKS
 from .database import Database
 from .held import begin
-from .running import PATIENCE, Running
+from .running import PATIENCE, Running, Start
 
 Drain = Callable[..., Running]
 

@@ -12,10 +12,10 @@ import pytest
 from tests.project import tasks
 
 from ..waiting import wait_until
-from .conftest import MANAGE, environment
+from .conftest import environment
 from .database import Database
 from .held import begin
-from .running import Running, children, python
+from .running import MANAGE, Running, children, python
 
 UNSHARE = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
 CHILDREN = [(), ("--processes", "2")]

@@ -13,9 +13,9 @@ from tests.project import tasks
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
-from .conftest import Start
 from .database import Database
 from .held import begin
+from .running import Start
 
 
 def test_a_worker_is_present_from_its_start_to_its_end(database: Database, start_worker: Start) -> None:

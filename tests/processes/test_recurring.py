@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from ..waiting import wait_until
-from .conftest import MANAGE, NEVER_LOOKS, Start
+from .conftest import NEVER_LOOKS
 from .database import Database
+from .running import MANAGE, Start
 
 SECOND = 1_000_000
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from ..waiting import wait_until
-from .conftest import ROOT, Start
+from .conftest import ROOT
 from .database import Database
 from .held import begin, executions
-from .running import Running, is_ours
+from .running import Running, Start, is_ours
 
 GRACE = 1.0  # seconds for which a job may run on after a change of the code
 LONG_GRACE = pytest.mark.parametrize("grace", [60.0], ids=[""])  # one whose end is not waited for

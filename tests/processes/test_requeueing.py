@@ -16,8 +16,8 @@ from tests.project import tasks
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
-from .conftest import Start
 from .database import Database
+from .running import Start
 
 
 def bury(number: int, path: Path, task: Any = tasks.note) -> list[str]:

@@ -10,10 +10,9 @@ from django_vtqueue.core import clock
 from tests.project import tasks
 
 from ..waiting import wait_until
-from .conftest import Start
 from .database import Database
 from .held import lines
-from .running import Running
+from .running import Running, Start
 
 # Woken by a bell, or in an hour.
 WAIT = """

@@ -27,10 +27,10 @@ from tests.project import limited, tasks, transactional
 from ..conftest import ALIAS, reached
 from ..postgresql import Server
 from ..waiting import PATIENCE, wait_until
-from .conftest import MANAGE, environment
+from .conftest import environment
 from .database import Database
 from .held import executions, lines
-from .running import Running, python
+from .running import MANAGE, Running, python
 
 LEASE, LONG_LEASE = 3, 60  # seconds
 LOCKED = 3 * LEASE  # seconds for which a lock is held

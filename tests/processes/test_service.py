@@ -5,10 +5,9 @@ import socket
 from pathlib import Path
 
 from ..waiting import wait_until
-from .conftest import Start
 from .database import Database
 from .held import begin
-from .running import PATIENCE
+from .running import PATIENCE, Start
 
 
 def test_a_service_manager_is_told(start_worker: Start, doorbells: str) -> None:

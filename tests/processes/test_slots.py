@@ -16,9 +16,8 @@ from django_vtqueue.core.clock import since_boot
 from ..conftest import ALIAS
 from ..faults.wall_clock import WallClock
 from ..waiting import wait_until
-from .conftest import Start
 from .database import Database
-from .running import Running
+from .running import Running, Start
 from .slot_instance import Look, Looks, overlaps
 
 GUARD = 0.01

@@ -19,10 +19,10 @@ from tests.project import forks, tasks
 
 from ..postgresql import Server
 from ..waiting import wait_until
-from .conftest import MANAGE, PATCHED, ROOT, Start, both_engines, environment
+from .conftest import PATCHED, ROOT, both_engines, environment
 from .database import Database
 from .held import begin, executions
-from .running import PATIENCE, Running, python
+from .running import MANAGE, PATIENCE, Running, Start, python
 
 SIGNALS = [signal.SIGTERM, signal.SIGINT]
 ALL_SIGNALS = [*SIGNALS, signal.SIGHUP]

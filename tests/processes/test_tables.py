@@ -10,8 +10,8 @@ import pytest
 from tests.project import tasks
 
 from ..waiting import wait_until
-from .conftest import MANAGE, Start
 from .database import Database
+from .running import MANAGE, Start
 
 if TYPE_CHECKING:
     from .server_database import ServerDatabase

@@ -14,10 +14,9 @@ from tests.project import tasks
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
-from .conftest import Start
 from .database import Database
 from .held import begin, executions
-from .running import PATIENCE
+from .running import PATIENCE, Start
 
 LEASE = 5.0  # seconds: a holder has a third of it after a lock, which is enough on a busy machine too
 

@@ -12,8 +12,8 @@ import pytest
 from tests.project import tasks
 
 from ..waiting import wait_until
-from .conftest import Start
 from .database import Database
+from .running import Start
 
 PUBLISHED = 1600  # by each of two publishers
 WAITED = "the database is locked by another connection; waiting. Nothing is lost."  # no error: a busy machine

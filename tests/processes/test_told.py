@@ -8,9 +8,9 @@ from pathlib import Path
 from tests.project import tasks
 
 from ..waiting import wait_until
-from .conftest import ROOT, Start
+from .conftest import ROOT
 from .database import Database
-from .running import PATIENCE, Running, children
+from .running import PATIENCE, Running, Start, children
 from .test_children import lines
 from .test_log import to_stderr
 

@@ -14,9 +14,9 @@ from tests.project import tasks, transactional, writers
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
-from .conftest import Start
 from .database import Database
 from .held import lines
+from .running import Start
 
 KINDS = pytest.mark.parametrize("processes", ["1", "2"], ids=["threads", "children"])
 

@@ -14,9 +14,9 @@ from tests.project import tasks, writers
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
-from .conftest import Start
 from .database import Database
 from .held import begin
+from .running import Start
 
 
 @pytest.fixture(autouse=True)

@@ -21,10 +21,9 @@ from django_vtqueue.patterns import guard_process
 from django_vtqueue.patterns.guarded_command import Guarded
 
 from ..waiting import PROMPT, wait_until
-from .conftest import MANAGE, Start
 from .database import Database
 from .instance import Term, overlaps, terms
-from .running import Running, children, python
+from .running import MANAGE, Running, Start, children, python
 
 TTL = 4.0  # seconds: a leader that is not to lose it may be late for half of it
 LONG = 20.0  # seconds: a ttl whose end is not waited for

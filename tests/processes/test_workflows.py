@@ -10,8 +10,8 @@ from tests.project import workflows as shop
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
-from .conftest import Start
 from .database import Database
+from .running import Start
 
 
 def enqueue(database: Database, workflow: Workflow) -> str:

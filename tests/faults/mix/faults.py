@@ -16,9 +16,8 @@ from django_vtqueue.core.clock import SECOND
 from django_vtqueue.queue.pauses import pause, resume
 
 from ...conftest import ALIAS
-from ...processes.conftest import Start
 from ...processes.database import Database
-from ...processes.running import READY, Running, children
+from ...processes.running import READY, Running, Start, children
 from .kinds import ASIDE, LONG_LEASE, SHORT_LEASE
 
 T = TypeVar("T")

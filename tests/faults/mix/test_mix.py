@@ -16,10 +16,9 @@ import pytest
 from django_vtqueue.core.clock import SECOND
 
 from ...conftest import ENGINE
-from ...processes.conftest import Start
 from ...processes.database import Database
 from ...processes.instance import terms
-from ...processes.running import Running, is_ours
+from ...processes.running import Running, Start, is_ours
 from ...processes.slot_instance import Looks
 from ..ledger import Ledger
 from ..scale import MINUTES, scaled
