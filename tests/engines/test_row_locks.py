@@ -174,13 +174,11 @@ def test_a_statement_timeout_is_waited_out(tmp_path: Path, migrated: dict[str, A
 
 
 WAITS_FOR_A_LOCK = """
-from pathlib import Path
 from django.db import connection
 from django_vtqueue import task
 
 @task(transactional=True)
 def waits():
-    Path("runs").touch()
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(7)")
 
@@ -188,6 +186,13 @@ def waits():
 def noop():
     pass
 """
+STANDS_IN_LINE = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+
+
+def rows(engine: Engine, statement: str) -> list[Any]:
+    with connections[engine.alias].cursor() as cursor:
+        cursor.execute(statement)
+        return cursor.fetchall()
 
 
 def test_the_server_goes_on_with_the_transaction_of_a_task_that_was_killed(
@@ -203,7 +208,7 @@ def test_the_server_goes_on_with_the_transaction_of_a_task_that_was_killed(
         with lock.cursor() as cursor:
             cursor.execute("SELECT pg_advisory_lock(7)")
         with project.started("-m", "django", "vtworker", log="killed") as killed:
-            wait_until(lambda: (tmp_path / "runs").exists() or killed.ended())
+            wait_until(lambda: rows(engine, STANDS_IN_LINE) or killed.ended())
         with project.started("-m", "django", "vtworker") as worker:
             worker.wait_ready()
             for _ in range(30):  # some seconds, for a worker looks at the dead once a second
