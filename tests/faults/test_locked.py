@@ -10,10 +10,10 @@ from django.db import OperationalError, connections
 from tests.project import durable, tasks
 
 from ..conftest import ALIAS
+from ..processes.database import LOCKED, Database
+from ..processes.held import begin, lines
+from ..processes.running import Running, Start
 from ..waiting import PROMPT, wait_until
-from .database import LOCKED, Database
-from .held import begin, lines
-from .running import Running, Start
 
 LONG = 1.5  # seconds for which the lock is held after that was said; the busy timeout is 1 second
 

@@ -26,11 +26,11 @@ from tests.project import limited, tasks, transactional
 
 from ..conftest import ALIAS, reached
 from ..postgresql import Server
+from ..processes.conftest import environment
+from ..processes.database import Database
+from ..processes.held import executions, lines
+from ..processes.running import MANAGE, Running, python
 from ..waiting import PATIENCE, wait_until
-from .conftest import environment
-from .database import Database
-from .held import executions, lines
-from .running import MANAGE, Running, python
 
 LEASE, LONG_LEASE = 3, 60  # seconds
 LOCKED = 3 * LEASE  # seconds for which a lock is held
@@ -213,7 +213,7 @@ def outcomes(
     server: Server, migrated: dict[str, Any], django_db_blocker: DjangoDbBlocker
 ) -> Iterator[dict[str, "Future[None]"]]:
     """Begin all cases; yield what becomes of each."""
-    from .server_database import ServerDatabase
+    from ..processes.server_database import ServerDatabase
 
     with tempfile.TemporaryDirectory(prefix="vtq-") as name, django_db_blocker.unblock():
         database = ServerDatabase(server, Path(name), name)
