@@ -293,18 +293,24 @@ def handles(worker: Running, number: signal.Signals) -> bool:
     return bool(int(status.split("SigCgt:")[1].split()[0], 16) & 1 << number - 1)
 
 
+def connections_to(server: Server) -> int:
+    """Return how many connections there are to its socket, with those that it has not accepted."""
+    return Path("/proc/net/unix").read_text().count(f"{server.folder}/")
+
+
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 def test_a_server_that_answers_nobody_keeps_no_worker_that_begins(
     database: Database, start_worker: Start, server: Server
 ) -> None:
     """A worker that waits for its first connection ends, too."""
     os.kill(server.pid, signal.SIGSTOP)
+    others = connections_to(server)
     try:
         worker = start_worker(ready=False, constants={"worker.stop_signals.ANSWERED_WITHIN": 2})
-        wait_until(lambda: handles(worker, signal.SIGTERM))
+        wait_until(lambda: handles(worker, signal.SIGTERM) and connections_to(server) > others)
         for number in SIGNALS:
             worker.signal(number)
-        assert worker.wait() == 1
+        assert worker.wait() == 1, worker.log
     finally:
         os.kill(server.pid, signal.SIGCONT)
     assert "gives no answer" in worker.log
