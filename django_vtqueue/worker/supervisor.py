@@ -25,6 +25,7 @@ from ..core.settlement import released_unfinished
 from ..engines import new_engine
 from ..models import Job, WorkerProcess
 from ..queue.doorbell import exists, folder_of, path_of, remove, ring_worker
+from ..queue.limits import SOON
 from ..queue.origin import ORIGIN_CHANGED, record_origin
 from ..queue.proof_of_death import declare_dead, mark_over_time
 from ..queue.settling import settle
@@ -70,6 +71,7 @@ class Supervisor:
         self._kill_at = self._kill_idle_at = NEVER  # monotonic: when children that do not leave are killed
         self._dead: list[str] = []  # workers that may have left jobs
         self._killed: list[str] = []  # workers whose jobs are to be released, and their rows removed
+        self._put_off_until = 0.0  # monotonic: jobs whose task a child has imported at its death
         self._watchdog_at = 0.0  # monotonic
 
     def stop(self) -> None:
@@ -86,7 +88,7 @@ class Supervisor:
         Raise CannotRun at the end of a drain that leaves due jobs, since no child can start.
         """
         open_devnull()
-        in_vain = False
+        in_vain = 0
         with self.engine.without_lock_waits():
             while True:
                 for child in list(self._children):
@@ -97,14 +99,14 @@ class Supervisor:
                     break
                 if self.options.drain and not self._stops:
                     drained = self.drained()
-                    in_vain = drained is False and self.gives_up()
+                    in_vain = self._in_vain if drained is False and self.gives_up() else 0
                     if drained or in_vain:
                         self.pass_stop_on()
                 self.wait()
             self.clean_up()
         if in_vain:
             raise CannotRun(
-                f"{self._in_vain} child processes in a row could not be started, or ended before they began a job; "
+                f"{in_vain} child processes in a row could not be started, or ended before they began a job; "
                 "what they said stands above. Jobs are due, and were not run."
             )
 
@@ -203,6 +205,8 @@ class Supervisor:
         self._children.remove(child)
         child.renewals.stop()
         state, code = child.state, child.process.returncode
+        if state.importing:
+            self._put_off_until = time.monotonic() + SOON / SECOND
         self.log.count(child.newly_ended())
         self.engine.longest_hold = max(self.engine.longest_hold, state.longest_hold)
         self._in_vain = 0 if state.started or state.has_left else self._in_vain + 1
@@ -245,16 +249,17 @@ class Supervisor:
             return None
 
     def gives_up(self) -> bool:
-        """Return whether there is no child, and it seems that none can start."""
-        return not self._children and self._in_vain >= ROUNDS_TRIED * self.options.processes
+        """Return whether no child has started, and it seems that none can."""
+        started = any(child.worker_id for child in self._children)
+        return not started and self._in_vain >= ROUNDS_TRIED * self.options.processes
 
     def drained(self) -> bool | None:
-        """Return whether all children are there, and neither they nor the dead hold a job, and nothing is due.
+        """Return whether all children have started, and neither they nor the dead hold a job, and nothing is due.
 
-        None if the database does not say.
+        If it seems that no child can start: whether nothing is due. None if the database does not say.
         """
-        there = self._children or self.gives_up()
-        if not there or not all(child.worker_id for child in self._children) or self.importing():
+        there = self._children and all(child.worker_id for child in self._children)
+        if not (there or self.gives_up()) or self.importing():
             return False
         workers = [*self._dead, *(child.worker_id for child in self._children)]
         jobs = Job.objects.using(self.engine.alias).filter(state=states.RUNNING, worker_id__in=workers)
@@ -271,8 +276,8 @@ class Supervisor:
         return self.in_database(nothing_left) and self.in_database(certainly) and not self.importing()
 
     def importing(self) -> bool:
-        """Return whether jobs may be put off whose task a child imports."""
-        return any(child.state.importing for child in self._children)
+        """Return whether jobs may be put off whose task a child imports, or has imported at its death."""
+        return time.monotonic() < self._put_off_until or any(child.state.importing for child in self._children)
 
     def clean_up(self) -> None:
         """Release what the killed children held, and remove the rows of those that could not do it."""

@@ -175,6 +175,42 @@ def test_a_drain_whose_children_end_at_their_start(database: Database, start: St
     assert [row["name"] for row in database.rows("SELECT name FROM vtqueue_schedule")] == ["ending.tasks.hourly"]
 
 
+# A module that ends the first process that imports it, as one does that takes more memory than there is.
+ENDS_ITS_FIRST = """
+import os
+from pathlib import Path
+from django_vtqueue import task
+
+first = Path(__file__).with_name("first")
+if not first.exists():
+    first.touch()
+    os._exit(1)
+
+@task(concurrency=2)
+def work() -> None:
+    pass
+"""
+
+
+def test_a_drain_waits_for_what_a_dead_child_has_put_off(
+    database: Database, start_worker: Start, tmp_path: Path
+) -> None:
+    """A job waits for the import of its task, which ends the child that imports it: the other one runs it then."""
+    (tmp_path / "lazy").mkdir()
+    (tmp_path / "lazy" / "__init__.py").touch()
+    (tmp_path / "lazy" / "later.py").write_text(ENDS_ITS_FIRST)
+    held = database.enqueue(tasks.hold, str(tmp_path))
+    path = f"{ROOT}{os.pathsep}{tmp_path}"
+    arguments = ["--drain", "--processes", "2", "--threads", "1"]
+    worker = start_worker(*arguments, ready=False, PYTHONPATH=path, VTQUEUE_TEST_APPS="lazy")
+    wait_until(lambda: lines(tmp_path / "started") and len(database.workers()) == 2)
+    put_off = database.publish("lazy.later.work", concurrency_key="lazy.later.work")
+    (tmp_path / "go").touch()
+    assert worker.wait() == 0
+    assert (tmp_path / "lazy" / "first").exists()
+    assert database.succeeded(held, put_off)
+
+
 ENDS = """
 import sys
 
@@ -183,17 +219,21 @@ if "child_main" in "".join(sys.orig_argv):
 """
 
 
-def test_a_drain_whose_children_all_end_at_their_start(database: Database, start_worker: Start, tmp_path: Path) -> None:
+@pytest.mark.parametrize("lived", [5, 0])  # seconds; 0: they end as late as if their imports took that long
+def test_a_drain_whose_children_all_end_at_their_start(
+    database: Database, start_worker: Start, tmp_path: Path, lived: float
+) -> None:
     """It ends as a failure if it leaves due jobs, and says so; the jobs are as they were."""
     (tmp_path / "ending").mkdir()
     (tmp_path / "ending" / "__init__.py").touch()
     (tmp_path / "ending" / "tasks.py").write_text(ENDS)
     database.enqueue(tasks.add, 1, 2)
     path = f"{ROOT}{os.pathsep}{tmp_path}"
-    tries = {"worker.supervisor.ROUNDS_TRIED": 2}
+    tries = {"worker.supervisor.ROUNDS_TRIED": 2, "worker.supervisor.LIVED": lived}
     arguments = ["--drain", "--processes", "2"]
     worker = start_worker(*arguments, ready=False, constants=tries, PYTHONPATH=path, VTQUEUE_TEST_APPS="ending")
     assert worker.wait() == 1
+    assert 4 <= worker.log.count("ended with code 1") <= 5
     assert "child processes in a row could not be started, or ended before they began a job" in worker.log
     assert [tuple(row) for row in database.rows("SELECT state, attempts FROM vtqueue_job")] == [("READY", 0)]
 
