@@ -256,10 +256,12 @@ class Supervisor:
     def drained(self) -> bool | None:
         """Return whether all children have started, and neither they nor the dead hold a job, and nothing is due.
 
-        If it seems that no child can start: whether nothing is due. None if the database does not say.
+        If it seems that no child can start: whether nothing is due. None if that cannot be said now.
         """
+        if self.importing():
+            return None
         there = self._children and all(child.worker_id for child in self._children)
-        if not (there or self.gives_up()) or self.importing():
+        if not (there or self.gives_up()):
             return False
         workers = [*self._dead, *(child.worker_id for child in self._children)]
         jobs = Job.objects.using(self.engine.alias).filter(state=states.RUNNING, worker_id__in=workers)
