@@ -1,5 +1,6 @@
 """``django_vtqueue.testing``: what has been enqueued, run inside the test."""
 
+import sys
 import threading
 from dataclasses import replace
 from datetime import timedelta
@@ -18,9 +19,11 @@ from pytest_django import Settings
 
 from django_vtqueue import TaskResultStatus, control, send_event
 from django_vtqueue.models import DeadLetter, Job
+from django_vtqueue.tasks import lookup
 from django_vtqueue.tasks.compat import Task
 from django_vtqueue.testing import QueueAssertions, arun_pending, assert_enqueued, run_pending
-from tests.project import broken, durable, tasks, transactional
+from tests import project
+from tests.project import broken, durable, limited, tasks, transactional
 from tests.project.models import Effect
 
 
@@ -110,6 +113,17 @@ def test_priorities_and_times_order_the_runs(tmp_path: Path) -> None:
         tasks.note.using(priority=priority).enqueue(str(tmp_path / "noted"), text)
     run_pending()
     assert (tmp_path / "noted").read_text().split() == ["urgent", "a", "b", "idle"]
+
+
+@pytest.mark.django_db
+def test_a_limited_task_that_is_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is loaded first; that its job was held for that is no run of it."""
+    limited.in_order.enqueue(str(tmp_path / "journal"), 0, 1, 1)
+    monkeypatch.delattr(project, "limited")
+    monkeypatch.delitem(sys.modules, limited.__name__)
+    monkeypatch.setattr(lookup, "found_tasks", {})
+    [result] = run_pending()
+    assert (result.status, result.attempts) == (TaskResultStatus.SUCCESSFUL, 1)
 
 
 @pytest.mark.django_db

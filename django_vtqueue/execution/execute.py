@@ -33,7 +33,7 @@ from ..tasks.task import options_of, policy_of
 from .after_failure import outcome_after, suspending
 from .attempt import Attempt
 from .connections import close_leftovers, refresh_connections
-from .outcomes import Outcome
+from .outcomes import Outcome, not_executed
 from .time_limits import Notify, TaskFound, ignore
 from .transactional import execute_transactional
 
@@ -77,6 +77,9 @@ class Execution(Attempt):
 
     def run(self) -> Outcome:
         """Call what the row names, and return the outcome of a call that succeeds."""
+        if self.job.to_load:
+            find_task(self.job.task_path, self.backend.settings.task_modules)
+            return not_executed(self.job)
         call = self.prepare()
         if writes_to := self.options.get("transactional"):
             return execute_transactional(

@@ -43,6 +43,11 @@ class Outcome:
     seconds: float
     settled: Settled = Settled.OPEN
 
+    @property
+    def has_only_loaded(self) -> bool:
+        """Whether the job was held to load its task, and did."""
+        return self.job.to_load and self.settlement.uses_no_attempt
+
 
 def announce(outcome: Outcome, backend: VTQueueBackend) -> bool:
     """Send ``task_finished`` for an outcome that ended the job; return whether it was sent.
@@ -84,7 +89,7 @@ def burial(settlement: Settlement, backend: VTQueueBackend) -> Outcome:
     job, failure = settlement.job, settlement.failure
     assert failure  # it is in the letter
     error = import_string(failure.exception_class)(failure.message)  # one of ours: no task has raised it
-    result = result_of_letter(settlement, backend.alias, backend.settings.task_modules) if job.task_path else None
+    result = result_of_letter(settlement, backend.alias) if job.task_path else None
     return Outcome(job, settlement, result, error, 0.0)
 
 

@@ -28,7 +28,7 @@ class Admission:
     def __init__(self, engine: Engine, limits: Limits, rows: Sequence[Due], queues: LimitedQueues = NO_QUEUES) -> None:
         self._limits, self._queues = limits, queues
         kinds = {(row.queue_name, row.task_path) for row in rows if row.may_be_limited}
-        self._limits_of = {kind: limits.of_key_or_import(*kind) for kind in kinds}
+        self._limits_of = {kind: limits.of_key(*kind) for kind in kinds}
         keys = {key for row in rows if (key := row.concurrency_key) is not None}
         self._rates = {key: of_rate_key(key) for row in rows if (key := row.rate_key) is not None}
         first = {key for row in rows if row.ordered and (key := row.concurrency_key) is not None}
@@ -50,13 +50,14 @@ class Admission:
         """
         decision, running = Decision(), self._known.keys
         for row in due if granted else ():
-            if row.handle in granted and row.may_be_limited and (own := self._limits_of[row.queue_name, row.task_path]):
-                self._moment(row, own, now, decision, granted=True)
+            if row.handle in granted and row.may_be_limited:
+                self._moment(row, self._limits_of[row.queue_name, row.task_path], now, decision, granted=True)
         for row in due:
             if len(decision.allowed) >= limit or not row.may_be_limited:
                 decision.allowed.append(row)
-            elif not (own := self._limits_of[row.queue_name, row.task_path]):
-                decision.booked[row.handle] = now + SOON
+            elif not (own := self._limits_of[row.queue_name, row.task_path]).loaded:
+                decision.to_load.add(row.handle)
+                decision.allowed.append(row)
             elif not self._has_place(row, own, decision):
                 decision.parked.append(row.handle)
             elif row.handle not in granted and (moment := self._moment(row, own, now, decision)):
@@ -132,11 +133,13 @@ class Admission:
 class Decision:
     """Which due rows a claim may lease, and which it may not: those are to be parked, or have a moment ``booked``.
 
-    ``first``: jobs that are the first of their key: one that is parked is to be put back. ``rates``: their states after
-    the claim; ``mended``: those that are to be changed, whether something starts or not.
+    ``to_load``: allowed ones of a task that is not loaded here: they only load it. ``first``: jobs that are the first
+    of their key: one that is parked is to be put back. ``rates``: their states after the claim; ``mended``: those that
+    are to be changed, whether something starts or not.
     """
 
     allowed: list[Due] = field(default_factory=list)
+    to_load: set[Handle] = field(default_factory=set)
     parked: list[Handle] = field(default_factory=list)
     booked: dict[Handle, int] = field(default_factory=dict)
     first: set[Handle] = field(default_factory=set)

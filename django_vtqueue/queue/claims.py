@@ -20,7 +20,7 @@ from ..core.job import Due, Handle, HeldJob, HiddenRow, Scope
 from ..core.settlement import Settlement
 from ..engines import Engine
 from ..engines.contract_parts import RateState
-from .admission import Admission
+from .admission import Admission, Decision
 from .claim_order import enough, find_due, in_order
 from .ended_leases import bury_overdue, end_leases
 from .limits import NO_LIMITS, Limits
@@ -76,14 +76,15 @@ class Found:
 class Taken:
     """What a claim took; ``everything``: nothing more was due.
 
-    ``endings``: the settlements of leases that have ended, and of jobs that are overdue; ``jobs``: the rows as they
-    were leased, if they need not be read any more.
+    ``endings``: the settlements of leases that have ended, and of jobs that are overdue; ``to_load``: rows that only
+    load their task; ``jobs``: the rows as they were leased, if they need not be read any more.
     """
 
     worker_id: str
     rows: list[Due] = field(default_factory=list)
     endings: list[Settlement] = field(default_factory=list)
     everything: bool = False
+    to_load: set[Handle] = field(default_factory=set)
     jobs: dict[Handle, HeldJob] = field(default_factory=dict)
 
     @property
@@ -177,12 +178,14 @@ class Claims:
             more |= more_overdue
         rates: Mapping[str, RateState] = {}
         if found.admission:
-            due, more_aside, rates = self._apply_limits(found, due, now)
+            decision, more_aside = self._apply_limits(found, due, now)
+            due, taken.to_load, rates = decision.allowed[: found.places], decision.to_load, decision.rates
             more |= more_aside
         begin_now = due[: found.limit]
         taken.rows = [*begin_now, *takewhile(found.may_go_ahead, due[found.limit :])]
         taken.jobs = self._lease(taken.rows, begin_now, worker_id, now)
-        self._note_starts(found, taken.rows, begin_now, rates, now)
+        starts = [row for row in begin_now if row.handle not in taken.to_load] if taken.to_load else begin_now
+        self._note_starts(found, taken.rows, starts, rates, now)
         taken.everything = len(taken.rows) == len(due) < found.places and not more
         return taken
 
@@ -215,11 +218,11 @@ class Claims:
         return jobs
 
     def _note_starts(
-        self, found: Found, rows: Sequence[Due], begin_now: Sequence[Due], rates: Mapping[str, RateState], now: int
+        self, found: Found, rows: Sequence[Due], starts: Sequence[Due], rates: Mapping[str, RateState], now: int
     ) -> None:
         """Note the starts of leased rows in the rates, and in the shares of the queues."""
         if found.quotas:
-            rates = {**rates, **self.limits.started(found.quotas, begin_now, now)}
+            rates = {**rates, **self.limits.started(found.quotas, starts, now)}
         if rates:
             self.engine.set_rates(rates)
         if self.limits.shares:
@@ -236,12 +239,10 @@ class Claims:
         others = [row for row in found.due if not row.overdue(now)]
         return found.with_copies_due(others)[: found.places], buried, more
 
-    def _apply_limits(
-        self, found: Found, due: Sequence[Due], now: int
-    ) -> tuple[Sequence[Due], bool, Mapping[str, RateState]]:
+    def _apply_limits(self, found: Found, due: Sequence[Due], now: int) -> tuple[Decision, bool]:
         """Park or move what the limits do not allow of the first due rows, and look behind it.
 
-        Return the rows that may be leased, whether there may be more, and the states of their rates after that.
+        Return the decision about the rows that are first then, and whether there may be more.
         """
         aside = 0
         granted: set[Handle] = set()
@@ -251,8 +252,8 @@ class Claims:
             put_aside = decision.put_aside(self.engine)
             aside += put_aside
             if not put_aside or aside >= SET_ASIDE_BATCH:
-                return decision.allowed[: found.places], bool(aside), decision.rates
-            granted = {row.handle for row in decision.allowed[: found.limit]}
+                return decision, bool(aside)
+            granted = {row.handle for row in decision.allowed[: found.limit]} - decision.to_load
             self._find_due(found, found.places + SET_ASIDE_BATCH, now)
             due = found.with_copies_due([row for row in found.due if not row.overdue(now)])
 
@@ -280,6 +281,7 @@ def collect(engine: Engine, taken: Taken) -> list[HeldJob]:
     for row in taken.rows:
         job = jobs.get(row.handle)
         if job and job.claims == row.claims + 1 and job.worker_id == taken.worker_id:
+            job.to_load = row.handle in taken.to_load
             collected.append(job)
     now = engine.now()
     if ended := [job for job in collected if job.visible_at <= now]:

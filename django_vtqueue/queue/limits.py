@@ -2,7 +2,7 @@
 
 They are judged by the claim, in its transaction, and counted from the rows that are held: no counter can be wrong. The
 limit is what the code of the claiming process says, so a change holds as soon as that code runs. A job of a task that
-is not loaded there is put off until the process has imported its module.
+is not loaded there is claimed without a judgement: the module of its task is imported, and the job is released.
 
 A queue that is at its limit, or over its rate, is left out, as a paused one is. A job whose key is at its limit is
 parked (admission.py): it is due no more, so it costs other claims nothing. It is unparked when a job of its key ends,
@@ -25,12 +25,11 @@ from ..engines import Engine
 from ..engines.contract_parts import RateState
 from .pauses import earliest, unpaused, without
 from .quotas import NO_QUEUES, LimitedQueues, Quota, of_queue
-from .task_imports import Imports
 
 AMONG = 100  # jobs of a key at least, of which those that are due are counted
 OTHER_RATE_STAYS = 60.0  # seconds for which a rate stays as other code has set it, after this code has set it
 BEING_PUT_BACK = 0  # the interval of a rate whose booked jobs are being put back
-SOON = SECOND  # microseconds by which a job is put off: its task is being imported, or booked ones are put back
+SOON = SECOND  # microseconds by which a job is put off while booked ones are put back
 
 TaskOptions = Callable[[str], Mapping[str, Any] | None]
 
@@ -50,14 +49,14 @@ class KeyLimit(NamedTuple):
         """Return the rate for jobs of a rate key with this state.
 
         While moments are booked, the stored rate holds for every process that shares the key, whatever its own code
-        says; it ends when unparking.py has put those jobs back. It also holds for a task that could not be imported.
+        says; it ends when unparking.py has put those jobs back.
         """
-        if not state or state.interval == BEING_PUT_BACK or (self.loaded and not self.rate):
+        if not state or state.interval == BEING_PUT_BACK or not self.rate:
             return self.rate
-        return RateLimit(state.interval, self.rate.burst if self.rate else 1)
+        return RateLimit(state.interval, self.rate.burst)
 
 
-ONE = KeyLimit(1, loaded=False)  # of a task that could not be imported: its jobs only fail
+ONE = KeyLimit(1, loaded=False)  # of a task that is not loaded: one of its jobs is enough to load it
 
 
 def of_rate_key(key: str) -> str:
@@ -69,15 +68,14 @@ def of_rate_key(key: str) -> str:
 class Limits:
     """The limits of a backend. ``task_options``: those of a task, by its path; None for one that is not loaded.
 
-    ``shares``: those of the queues of a worker that weighs them. ``imports``: of the modules of tasks that are not
-    loaded. ``largest_burst``: of the tasks that share the rate key of a task, by its path.
+    ``shares``: those of the queues of a worker that weighs them. ``largest_burst``: of the tasks that share the rate
+    key of a task, by its path.
     """
 
     options: Options = field(default_factory=Options)
     task_options: TaskOptions = lambda path: None
     largest_burst: Callable[[str], int] = lambda path: 1
     shares: Shares | None = None
-    imports: Imports = field(default_factory=Imports)
     _set_right: dict[str, float] = field(default_factory=dict)  # rate keys, and until when (monotonic) they are left
 
     @cached_property
@@ -97,13 +95,6 @@ class Limits:
             return ONE
         rate = rate_for(known.get("rate"), known.get("burst", 1))
         return KeyLimit(1, True, rate) if "order_key" in known else KeyLimit(known.get("concurrency"), False, rate)
-
-    def of_key_or_import(self, queue_name: str, task_path: str) -> KeyLimit | None:
-        """Return the limit for the keys of a job; None if its task is being imported: put off what needs it."""
-        limit = self.of_key(queue_name, task_path)
-        if limit.loaded:
-            return limit
-        return None if self.imports.awaits(task_path) else self.of_key(queue_name, task_path)
 
     def rate_now(self, limit: KeyLimit, key: str, state: RateState) -> RateLimit | None:
         """Return the rate that a rate key with this state shall have; ``limit``: of a task of its jobs.

@@ -97,9 +97,7 @@ class Unparking:
         name = parked.queue_name
         if not self._limits.options.serves(name) and options_for(name, engine.alias).serves(name):
             return 0
-        if not (limit := self._limits.of_key_or_import(parked.queue_name, parked.task_path)):
-            return 0
-        count = UNPARKED_BATCH
+        limit, count = self._limits.of_key(parked.queue_name, parked.task_path), UNPARKED_BATCH
         if limit.most is not None:
             count = min(count, max(limit.most - engine.held_of_keys([parked.key])[parked.key], 0))
         return min(count, parked.stuck) if parked.stuck is not None and _is_in_line(limit) else count
@@ -161,8 +159,8 @@ class Unparking:
 
     def _unbook(self, engine: Engine, key: str, state: RateState, task_path: str, now: int) -> int:
         """Put back the jobs of a rate key, if the moments booked for them are not those of the rate now."""
-        limit = self._limits.of_key_or_import("", task_path)
-        if not limit or (not limit.loaded and state.interval != BEING_PUT_BACK):
+        limit = self._limits.of_key("", task_path)
+        if not limit.loaded and state.interval != BEING_PUT_BACK:
             return 0
         name, rate = of_rate_key(key), self._limits.rate_now(limit, key, state)
         if rate and self._limits.state_by(rate, task_path, state, now) == state:

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 from django.apps import apps
 
 from ..exceptions import UnknownTask
-from ..queue.limits import Limits
 from .compat import Task
 
 found_tasks: dict[str, Task] = {}  # by their stored paths: each claim of jobs with keys asks again
@@ -78,12 +76,3 @@ def import_task_modules(extra: Iterable[str] = ()) -> None:
                 raise
     for name in extra:
         import_module(name)
-
-
-def load_task(limits: Limits, path: str) -> None:
-    """Import the module of a task for its limits; what is wrong with it is told by its jobs, which fail."""
-    try:
-        with suppress(Exception, SystemExit):
-            find_task(path, limits.options.task_modules)
-    finally:
-        limits.imports.note_tried(path)

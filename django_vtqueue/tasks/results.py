@@ -18,7 +18,7 @@ from ..core.job import HeldJob, StoredJob
 from ..core.settlement import Settlement
 from ..exceptions import DamagedPayload, UnknownTask
 from .compat import DEFAULT_TASK_BACKEND_ALIAS, Task, TaskError, TaskResult, TaskResultStatus
-from .lookup import find_task
+from .lookup import find_task, loaded_task
 from .task import ATTRIBUTE
 
 T = TypeVar("T")
@@ -88,20 +88,16 @@ def missing_function(path: str) -> Callable[..., Any]:
     """Return a function that stands for one that is gone: it has its path, and cannot be called."""
 
     def gone(*args: Any, **kwargs: Any) -> None:
-        raise UnknownTask(f"There is no task {path!r} any more.")
+        raise UnknownTask(f"There is no task {path!r} here.")
 
     gone.__module__, _, gone.__qualname__ = path.rpartition(".")
     gone.__name__ = gone.__qualname__
     return gone
 
 
-def task_of(job: HeldJob, alias: str, task_modules: Sequence[str]) -> Task:
-    """Return the task of a row, as it was enqueued; one that is gone is a stand-in with its path."""
-    try:
-        known = find_task(job.task_path, task_modules)
-        func, takes_context = known.func, known.takes_context
-    except Exception:  # its module may fail to import: reading a result must not
-        func, takes_context = missing_function(job.task_path), False
+def task_of(job: HeldJob, alias: str, known: Task | None) -> Task:
+    """Return the task of a row, as it was enqueued; one that is not known here is a stand-in with its path."""
+    func, takes_context = (known.func, known.takes_context) if known else (missing_function(job.task_path), False)
     deferred = job.claims == 0 and job.due_at > job.enqueued_at
     return unvalidated(
         Task,
@@ -135,22 +131,28 @@ def result_of_call(job: HeldJob, task: Task, args: list[Any], kwargs: dict[str, 
 
 def result_of_row(job: StoredJob, alias: str, task_modules: Sequence[str]) -> TaskResult:
     """Return the result of a row as it was read."""
-    result = _readable(job, alias, task_modules, job.state, job.history, job.finished_at)
+    known: Task | None = None
+    with suppress(Exception):  # its module may fail to import: reading a result must not
+        known = find_task(job.task_path, task_modules)
+    result = _readable(job, alias, known, job.state, job.history, job.finished_at)
     if job.state == states.SUCCESSFUL and job.result is not None:
         with suppress(ValueError):  # it is damaged
             change(result, _return_value=decode(job.result))
     return result
 
 
-def result_of_letter(settlement: Settlement, alias: str, task_modules: Sequence[str]) -> TaskResult:
-    """Return the result of a job that became a dead letter."""
+def result_of_letter(settlement: Settlement, alias: str) -> TaskResult:
+    """Return the result of a job that became a dead letter.
+
+    Nothing is imported for it: that may be what the job has died of.
+    """
     job = settlement.job
     kept = settlement.history or job.history
-    return _readable(job, alias, task_modules, states.FAILED, kept, settlement.finished_at)
+    return _readable(job, alias, loaded_task(job.task_path), states.FAILED, kept, settlement.finished_at)
 
 
 def _readable(
-    job: HeldJob, alias: str, task_modules: Sequence[str], state: str, kept: str, finished_at: int | None
+    job: HeldJob, alias: str, known: Task | None, state: str, kept: str, finished_at: int | None
 ) -> TaskResult:
     """Return the result of a job whose task may be gone, and whose payload may be damaged; ``kept``: its history."""
     try:
@@ -158,7 +160,7 @@ def _readable(
     except DamagedPayload:
         call = [], {}
     holders = [job.worker_id] if state in (states.RUNNING, states.SUCCESSFUL) else []
-    task = task_of(job, alias, task_modules)
+    task = task_of(job, alias, known)
     result = _result(job, task, call, history.read(kept), status=TaskResultStatus(state), holders=holders)
     if finished_at is not None:
         change(result, finished_at=from_instant(finished_at))

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 
 from django.db import DatabaseError, connections
 
@@ -16,8 +15,6 @@ from ..execution.outcomes import Outcome, Settled, announce, burial
 from ..queue.claims import Claims, collect
 from ..queue.limits import Limits
 from ..queue.settling import settle
-from ..queue.task_imports import Imports
-from ..tasks.lookup import load_task
 
 
 @contextmanager
@@ -56,7 +53,7 @@ def run_due(
     gives the job back and goes through.
     """
     engine, worker_id = engine_for(backend.database), new_worker_id()
-    limits: Limits = replace(given or backend.limits, imports=Imports(lambda path: load_task(limits, path)))
+    limits = given or backend.limits
     done = 0
     while limit is None or done < limit:
         first = limits.earliest(engine, scopes)
@@ -76,7 +73,7 @@ def run_due(
                 with engine.transaction():
                     settle(engine, [released(job)])
                 raise
-            done += 1
+            done += not outcome.has_only_loaded
             if outcome.settled is Settled.OPEN:
                 outcome.settlement.shift(at - now)
                 with engine.transaction():
@@ -84,6 +81,6 @@ def run_due(
                 if outcome.settlement.cancelled:
                     outcome = burial(outcome.settlement, backend)
                 outcome.settled = Settled.LOST if lost else Settled.DONE
-            if outcome.settled is Settled.DONE:
+            if outcome.settled is Settled.DONE and not outcome.has_only_loaded:
                 announce(outcome, backend)
                 yield outcome

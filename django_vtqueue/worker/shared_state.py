@@ -25,7 +25,6 @@ class SharedState(ctypes.Structure):
 
     ``ends_at``: when the first of its jobs exceeds its time limit; ``renew_by``: when half of its shortest lease is
     over (both monotonic). ``departure``: a Departure. ``has_left``: 1 once all that it held is released.
-    ``importing``: 1 as long as jobs may be put off whose task it imports.
     """
 
     ends_at: float
@@ -36,7 +35,6 @@ class SharedState(ctypes.Structure):
     ended: int
     departure: int
     has_left: int
-    importing: int
     worker_id: bytes
 
     _fields_ = (
@@ -48,7 +46,6 @@ class SharedState(ctypes.Structure):
         ("ended", ctypes.c_int64),
         ("departure", ctypes.c_int64),
         ("has_left", ctypes.c_int64),
-        ("importing", ctypes.c_int64),
         ("worker_id", ctypes.c_char * 256),
     )
 

@@ -71,7 +71,7 @@ class Shutdown:
 
     def departure(self) -> Departure:
         """Return whether this worker leaves, once its jobs have ended, and whether its supervisor is to replace it."""
-        if self._outgrown or (self.options.max_jobs and self.work.jobs_started >= self.options.max_jobs):
+        if self._outgrown or (self.options.max_jobs and self.work.has_started(self.options.max_jobs)):
             return Departure.REPLACED
         leaves = self.turns.stopping or (self.turns.quiet and self.options.drain)
         return Departure.FOR_GOOD if leaves else Departure.NONE

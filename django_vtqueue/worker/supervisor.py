@@ -25,7 +25,6 @@ from ..core.settlement import released_unfinished
 from ..engines import new_engine
 from ..models import Job, WorkerProcess
 from ..queue.doorbell import exists, folder_of, path_of, remove, ring_worker
-from ..queue.limits import SOON
 from ..queue.origin import ORIGIN_CHANGED, record_origin
 from ..queue.proof_of_death import declare_dead, mark_over_time
 from ..queue.settling import settle
@@ -71,7 +70,6 @@ class Supervisor:
         self._kill_at = self._kill_idle_at = NEVER  # monotonic: when children that do not leave are killed
         self._dead: list[str] = []  # workers that may have left jobs
         self._killed: list[str] = []  # workers whose jobs are to be released, and their rows removed
-        self._put_off_until = 0.0  # monotonic: jobs whose task a child has imported at its death
         self._watchdog_at = 0.0  # monotonic
 
     def stop(self) -> None:
@@ -205,8 +203,6 @@ class Supervisor:
         self._children.remove(child)
         child.renewals.stop()
         state, code = child.state, child.process.returncode
-        if state.importing:
-            self._put_off_until = time.monotonic() + SOON / SECOND
         self.log.count(child.newly_ended())
         self.engine.longest_hold = max(self.engine.longest_hold, state.longest_hold)
         self._in_vain = 0 if state.started or state.has_left else self._in_vain + 1
@@ -258,8 +254,6 @@ class Supervisor:
 
         If it seems that no child can start: whether nothing is due. None if that cannot be said now.
         """
-        if self.importing():
-            return None
         there = self._children and all(child.worker_id for child in self._children)
         if not (there or self.gives_up()):
             return False
@@ -275,11 +269,7 @@ class Supervisor:
             with self.engine.transaction():  # between two reads a job may end that has published another one
                 return nothing_left()
 
-        return self.in_database(nothing_left) and self.in_database(certainly) and not self.importing()
-
-    def importing(self) -> bool:
-        """Return whether jobs may be put off whose task a child imports, or has imported at its death."""
-        return time.monotonic() < self._put_off_until or any(child.state.importing for child in self._children)
+        return self.in_database(nothing_left) and self.in_database(certainly)
 
     def clean_up(self) -> None:
         """Release what the killed children held, and remove the rows of those that could not do it."""

@@ -195,7 +195,7 @@ class Turns:
 
     def drained(self, seconds: float) -> bool:
         """Return whether nothing is due, nor will be within so many seconds."""
-        if self.outage.waiting() or not self.heartbeat.origin_recorded or self.work.limits.imports.lately():
+        if self.outage.waiting() or not self.heartbeat.origin_recorded:
             return False
         if self._unsure:  # it may hold jobs that it does not know, and has to release
             return False

@@ -2,10 +2,6 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
-from threading import Thread
-
-from django.db import connections
 
 from ..backend import VTQueueBackend
 from ..core import history, states
@@ -20,8 +16,6 @@ from ..queue.claims import Taken, collect
 from ..queue.doorbell import ring
 from ..queue.result_bells import ring_results
 from ..queue.settling import settle, settled_before
-from ..queue.task_imports import Imports
-from ..tasks.lookup import load_task
 from .in_flight import InFlight
 from .job_clocks import JobClocks
 from .leases import Leases
@@ -56,7 +50,7 @@ class Work:
     ) -> None:
         self.engine, self.backend, self.pool, self.options, self.log = engine, backend, pool, options, log
         self.state = state
-        self.limits = replace(limits_of(backend, options), imports=Imports(self.load))
+        self.limits = limits_of(backend, options)
         self.next_claim = NextClaim(engine, scopes, backend.limits)
         self.in_flight = InFlight()
         self.clocks = JobClocks(self.in_flight, backend, state)
@@ -101,24 +95,16 @@ class Work:
         """Return whether a job runs that may still end, or an outcome is to be settled."""
         return len(self.in_flight) > len(self.in_flight.hung()) or bool(self.outcomes)
 
+    def has_started(self, number: int) -> bool:
+        """Return whether so many jobs have started; one that is held to load its task does not count once it has."""
+        return self.jobs_started >= number and not any(job.to_load for job in self.in_flight)
+
     def next_at(self) -> float:
         """Return when one of the jobs, or the statistics, needs a turn (monotonic)."""
         next_transactional_at = self.transactional.free_at() if self.free_slots() > 0 else NEVER
         return min(self.in_flight.next_end(), self.prefetch.release_at, next_transactional_at, self.recorder.next_at)
 
     # In
-
-    def load(self, path: str) -> None:
-        """Have the module of a task imported in a thread of its own: it may take long."""
-
-        def run() -> None:
-            try:
-                load_task(self.limits, path)
-            finally:
-                connections.close_all()
-
-        self.state.importing = 1  # before the commit that puts its jobs off
-        Thread(target=run, name="vtworker-import", daemon=True).start()
 
     def start_claimed(self, taken: Taken, free: int) -> None:
         """After the commit of a claim for ``free`` slots: start what was claimed."""
@@ -162,7 +148,7 @@ class Work:
         state = self.state
         state.renew_by = self.leases.renew_by
         state.held, state.started, state.ended = len(self.in_flight), self.jobs_started, self.log.ended
-        state.longest_hold, state.importing = self.engine.longest_hold, self.limits.imports.lately()
+        state.longest_hold = self.engine.longest_hold
 
     def note_transaction_waits(self, key: ClaimKey) -> None:
         """Note that a job is transactional."""
@@ -192,6 +178,7 @@ class Work:
     def note_finished(self, outcome: Outcome) -> None:
         """Note what came of a job: its settlement is made in the next turn, if it was not made with its task."""
         self.transactional.note_finished(outcome.job.key)
+        self.jobs_started -= outcome.has_only_loaded
         if outcome.job.concurrency_key or outcome.job.queue_name in self.backend.limits.queues:
             self.next_claim.expect(0)  # its end makes room
         if outcome.settled is Settled.OPEN:

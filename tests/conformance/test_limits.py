@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,12 +12,11 @@ from django_vtqueue.core.clock import LAST, from_instant, to_instant
 from django_vtqueue.core.ids import new_id
 from django_vtqueue.core.job import HeldJob, NewJobs, Scope
 from django_vtqueue.core.settlement import Settlement, released, succeeded
-from django_vtqueue.queue import claims, task_imports
+from django_vtqueue.queue import claims
 from django_vtqueue.queue.claims import Claims, Taken, collect
 from django_vtqueue.queue.limits import Limits
 from django_vtqueue.queue.pauses import pause
 from django_vtqueue.queue.settling import settle
-from django_vtqueue.queue.task_imports import Imports
 from django_vtqueue.queue.unparking import Unparking
 from tests.fake_clock import at
 
@@ -49,17 +47,10 @@ class Limited:
         settings = parse({"QUEUES": [], "OPTIONS": {"queue_options": queues}})
         self.limits = Limits(settings, self.tasks.get, lambda path: self.largest_burst)
 
-    def loading(self, *, tried: bool = False) -> list[str]:
-        """Have imports that end when the test says so, or fail at once if ``tried``; return the paths asked for."""
-        loads: list[str] = []
-
-        def load(path: str) -> None:
-            loads.append(path)
-            if tried:
-                self.limits.imports.note_tried(path)
-
-        self.limits = replace(self.limits, imports=Imports(load))
-        return loads
+    def load(self, path: str, jobs: Iterable[HeldJob], **options: Any) -> None:
+        """Have a task be loaded, and release the jobs that were claimed for that."""
+        self.tasks[path] = options
+        self.end(*(released(job) for job in jobs if job.to_load))
 
     def publish(
         self,
@@ -74,7 +65,8 @@ class Limited:
         keys = None if key is None else [key] * len(texts)
         jobs = [(new_id(), f'"{text}"') for text in texts]
         new = {"ordered": "order_key" in self.tasks.get(task, {}), "concurrency_keys": keys, **new}
-        given = NewJobs(queue, task, priority, 3, 60_000_000, at(0), at(due), jobs, **new)
+        max_attempts = new.pop("max_attempts", 3)
+        given = NewJobs(queue, task, priority, max_attempts, 60_000_000, at(0), at(due), jobs, **new)
         (self.engine.insert_with_keys if given.has_options else self.engine.insert)(given)
 
     def take(self, now: float = 0, limit: int = 100, *, raw: bool = False, ahead: int = 0, **options: Any) -> Taken:
@@ -295,69 +287,62 @@ def test_a_changed_limit_holds_at_once(limited: Limited, changed: dict[str, Any]
 
 
 def test_a_task_that_is_not_loaded(limited: Limited) -> None:
-    """Its jobs are put off for a second, and its import is asked for once; a job for later keeps no other waiting."""
-    loads = limited.loading()
+    """Its jobs are claimed to load it, as many as there are; a job for later keeps no other waiting.
+
+    Released they are as before, and judged by the next claim.
+    """
     limited.publish("app.unknown", "later", key="k", due=1000)
-    limited.publish("app.unknown", "a", "b", key="k")
+    limited.publish("app.unknown", "a", "b", "c", key="k")
     limited.publish("app.plain", "x")
-    assert names(limited.claim()) == "x"
-    assert names(limited.claim(0.5)) == ""
-    assert (loads, limited.parked) == (["app.unknown"], set())
-    limited.tasks["app.unknown"] = {"concurrency": 2}
-    limited.limits.imports.note_tried("app.unknown")
-    assert names(limited.claim(1)) == "a b"
+    jobs = limited.claim()
+    assert not jobs.pop("x").to_load
+    assert (names(jobs), limited.parked) == ("a b c", set())
+    limited.load("app.unknown", jobs.values(), concurrency=2)
+    jobs = limited.claim(1)
+    assert [(name, job.to_load, job.attempts) for name, job in jobs.items()] == [("a", False, 1), ("b", False, 1)]
+    assert limited.parked == {"c"}
 
 
-@pytest.mark.parametrize("at_once", [True, False], ids=["asked-for", "meanwhile"])
-def test_a_task_that_is_loaded_while_its_jobs_are_claimed(
-    limited: Limited, monkeypatch: pytest.MonkeyPatch, at_once: bool
-) -> None:
-    """Its order holds for the first of its jobs that are claimed, whenever its import ends."""
+def test_a_worker_that_dies_while_it_loads_a_task(limited: Limited) -> None:
+    """It has cost the job an attempt: a module that ends each process that imports it makes dead letters."""
+    limited.publish("app.unknown", "a", key="k", max_attempts=2)
+    for now in (0, 100):
+        [job] = limited.claim(now).values()
+        assert (job.to_load, job.attempts) == (True, 1 + now // 100)
+    [buried] = limited.take(200).buried
+    assert (buried.job.id, limited.bench.jobs.count()) == (job.id, 0)
 
-    def loaded(path: str = "app.unknown") -> None:
-        limited.tasks[path] = {"order_key": "k"}
-        limited.limits.imports.note_tried(path)
 
+def test_a_task_that_is_loaded_while_its_jobs_are_claimed(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its order holds for the first of its jobs that are claimed: those of this claim only load it."""
     limited.publish("app.unknown", "first", key="k", due=1000, ordered=True)
     limited.publish("app.unknown", "second", key="k", ordered=True)
-    if at_once:
-        limited.limits = replace(limited.limits, imports=Imports(loaded))
-    else:
-        limited.loading()
-        assert names(limited.claim()) == ""
-        look_up = limited.engine.look_up
-        monkeypatch.setattr(limited.engine, "look_up", lambda **asked: (look_up(**asked), loaded())[0])
+    look_up = limited.engine.look_up
+
+    def loaded(**asked: Any) -> Any:
+        limited.tasks["app.unknown"] = {"order_key": "k"}
+        return look_up(**asked)
+
+    monkeypatch.setattr(limited.engine, "look_up", loaded)
+    jobs = limited.claim()
+    assert names(jobs) == "second"
+    limited.load("app.unknown", jobs.values(), order_key="k")
     assert names(limited.claim(2)) == ""
-    assert names(limited.claim(4)) == ""
     assert names(limited.claim(1000)) == "first"
 
 
-def test_the_look_loads_a_task(limited: Limited) -> None:
-    """What another process has parked comes back, though no job of it is due."""
-    limited.publish("app.two", "a", "b", "c", key="k")
+def test_the_look_at_a_task_that_is_not_loaded(limited: Limited) -> None:
+    """What another process has parked comes back, one at a time, once none of its key is held: it loads the task."""
+    limited.publish("app.two", "a", "b", "c", "d", key="k")
     limited.claim()
     del limited.tasks["app.two"]
-    loads = limited.loading()
-    assert (limited.look(), loads) == (0, ["app.two"])
-    limited.tasks["app.two"] = {"concurrency": 3}
+    assert limited.look() == 0
+    limited.bench.jobs.filter(due_at__lt=LAST).delete()
     assert limited.look() == 1
-    assert names(limited.claim()) == "c"
-
-
-def test_a_task_that_cannot_be_loaded(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its jobs come to their end, one at a time of each key; its import is tried again after a while."""
-    loads = limited.loading(tried=True)
-    limited.publish("app.unknown", "later", key="k", due=1000)
-    limited.publish("app.unknown", "a", "b", key="k")
-    for name in "ab":
-        jobs = limited.claim()
-        assert names(jobs) == name
-        limited.end(failure(jobs[name], 0, None))
-    assert loads == ["app.unknown"]
-    later = task_imports.time.monotonic() + task_imports.AGAIN
-    monkeypatch.setattr(task_imports.time, "monotonic", lambda: later)
-    assert names(limited.claim(1000)) == "later"
-    assert loads == ["app.unknown"] * 2
+    jobs = limited.claim()
+    assert (names(jobs), limited.parked, limited.look()) == ("c", {"d"}, 0)
+    limited.load("app.two", jobs.values(), concurrency=2)
+    assert names(limited.claim()) == "c d"
 
 
 def test_many_blocked_jobs_are_parked_in_parts(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,11 +131,10 @@ def test_a_dead_letter_comes_back_while_a_later_job_runs(limited: Limited) -> No
     assert names(limited.claim(5)) == "a"
 
 
-def test_a_line_whose_task_cannot_be_loaded(limited: Limited) -> None:
+def test_a_line_whose_task_is_not_loaded(limited: Limited) -> None:
     """A worker that serves others leaves it as it is, while its first job is not due."""
     limited.publish("app.ordered", "first", key="k", due=1000)
     limited.publish("app.ordered", "second", key="k")
     assert limited.claim() == {}
     del limited.tasks["app.ordered"]
-    limited.loading(tried=True)
     assert (limited.look(), limited.look(), limited.parked) == (0, 0, {"second"})

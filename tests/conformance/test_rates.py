@@ -264,12 +264,11 @@ def test_a_state_of_a_clock_that_was_ahead(limited: Limited, ahead: int) -> None
 
 
 def test_a_worker_that_died_while_jobs_were_put_back(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another one puts the rest back, also where the task cannot be imported."""
+    """Another one puts the rest back, also where the task is not loaded."""
     publish(limited, "app.second", "a", "b", "c")
     assert names(limited.claim()) == "a"
     limited.engine.set_rates({"key:r": RateState(at(1), limits.BEING_PUT_BACK)})
     limited.tasks.clear()
-    limited.loading(tried=True)
     monkeypatch.setattr(type(limited.engine), "now", lambda engine: at(0))
     assert Unparking(limited.limits).sweep_rates(limited.engine) == 2
     assert moments(limited) == []
@@ -286,38 +285,45 @@ def test_unused_rates_are_forgotten(limited: Limited, monkeypatch: pytest.Monkey
 
 
 def test_a_task_that_is_not_loaded(limited: Limited) -> None:
-    """Its jobs are put off for a second, and nothing is said of its rate, until it is loaded: then its rate holds."""
-    loads = limited.loading()
+    """Nothing is said of its rate, or of that of its queue, until its first jobs have loaded it: then they hold."""
+    limited.queues(slow={"rate": "1/h"})
+    limited.engine.set_rates({"key:t": RateState(at(0), 60_000_000)})
     publish(limited, "app.unknown", "a", "b", "c")
-    assert limited.claim() == {}
-    assert (loads, moments(limited), limited.engine.rates(["key:r"])) == (["app.unknown"], [1, 1, 1], {})
-    limited.tasks["app.unknown"] = {"rate": "10/s"}
-    limited.limits.imports.note_tried("app.unknown")
-    assert [name for now in (1, 1.05, 1.1, 1.2) for name in limited.claim(now)] == ["a", "b", "c"]
+    publish(limited, "app.unknown", "d", "e", rate="t")
+    publish(limited, "app.unknown", "f", rate="u", queue="slow")
+    jobs = limited.claim()
+    assert names(jobs) == "a b c d e f"
+    rates = ["key:r", "key:t", "key:u", of_queue("slow")]
+    assert (moments(limited), limited.engine.rates(rates)) == ([], {"key:t": pytest.approx((at(0), 60_000_000))})
+    limited.load("app.unknown", jobs.values(), rate="10/s")
+    assert names(limited.claim(1)) == "a d f"
+    assert [name for now in (1.05, 1.1, 1.2) for name in limited.claim(now)] == ["b", "e", "c"]
     assert limited.engine.rates(["key:r"])["key:r"][1] == 100_000
 
 
-def test_a_task_that_cannot_be_loaded(limited: Limited) -> None:
-    """Its jobs come to their end: as the state of its rate says, if there is one, else at once."""
-    limited.loading(tried=True)
-    limited.engine.set_rates({"key:t": RateState(at(0), 60_000_000)})
-    publish(limited, "app.unknown", "a", "b", rate="t")
-    publish(limited, "app.unknown", "c", "d")
-    assert names(limited.claim()) == "a c d"
-    assert moments(limited) == [60]
-    assert limited.engine.rates(["key:r"]) == {}
+def test_a_task_that_is_loaded_while_its_jobs_are_claimed(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rate holds for those that are judged a second time, since the claim had to look behind others."""
+    publish(limited, "app.second", "x", "y", rate="other")
+    publish(limited, "app.unknown", "a", "b")
+    book = limited.engine.book
+
+    def loaded(moments: Any) -> None:
+        limited.tasks["app.unknown"] = {"rate": "1/s"}
+        book(moments)
+
+    monkeypatch.setattr(limited.engine, "book", loaded)
+    assert names(limited.claim()) == "x a"
+    assert moments(limited) == [1, 1]
 
 
-def test_the_look_loads_a_task(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rate that is in use and was changed meanwhile is set right, though no job of it is due."""
+def test_the_look_at_a_task_that_is_not_loaded(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rate is left as it is; once it is loaded, one that was changed is set right, though no job of it is due."""
     limited.tasks["app.second"] = {"rate": "1/d"}
     publish(limited, "app.second", "a", "b")
     limited.claim()
     monkeypatch.setattr(type(limited.engine), "now", lambda engine: at(5))
     del limited.tasks["app.second"]
-    loads = limited.loading()
     assert Unparking(limited.limits).sweep_rates(limited.engine) == 0
-    assert loads == ["app.second"]
     limited.tasks["app.second"] = {"rate": "1/s"}
     assert Unparking(limited.limits).sweep_rates(limited.engine) == 1
 

@@ -192,10 +192,10 @@ def work() -> None:
 """
 
 
-def test_a_drain_waits_for_what_a_dead_child_has_put_off(
+def test_a_module_that_ends_the_first_child_that_imports_it(
     database: Database, start_worker: Start, tmp_path: Path
 ) -> None:
-    """A job waits for the import of its task, which ends the child that imports it: the other one runs it then."""
+    """That has cost its job an attempt, though it was imported for its limits only; the other child runs it then."""
     (tmp_path / "lazy").mkdir()
     (tmp_path / "lazy" / "__init__.py").touch()
     (tmp_path / "lazy" / "later.py").write_text(ENDS_ITS_FIRST)
@@ -204,11 +204,30 @@ def test_a_drain_waits_for_what_a_dead_child_has_put_off(
     arguments = ["--drain", "--processes", "2", "--threads", "1"]
     worker = start_worker(*arguments, ready=False, PYTHONPATH=path, VTQUEUE_TEST_APPS="lazy")
     wait_until(lambda: lines(tmp_path / "started") and len(database.workers()) == 2)
-    put_off = database.publish("lazy.later.work", concurrency_key="lazy.later.work")
+    job = database.publish("lazy.later.work", concurrency_key="lazy.later.work")
     (tmp_path / "go").touch()
     assert worker.wait() == 0
     assert (tmp_path / "lazy" / "first").exists()
-    assert database.succeeded(held, put_off)
+    assert database.succeeded(held, job)
+    assert database.job(job)["attempts"] == 2
+
+
+@pytest.mark.parametrize("how", [["--threads", "2"], ["--processes", "2", "--threads", "1"]], ids=["alone", "children"])
+def test_a_module_that_ends_each_process_that_imports_it(
+    database: Database, start_worker: Start, tmp_path: Path, how: list[str]
+) -> None:
+    """Its job becomes a dead letter, as that of any code that ends its process: imports for limits are counted, too."""
+    (tmp_path / "lazy").mkdir()
+    (tmp_path / "lazy" / "__init__.py").touch()
+    (tmp_path / "lazy" / "later.py").write_text("import os; os._exit(1)")
+    path = f"{ROOT}{os.pathsep}{tmp_path}"
+    job = database.publish("lazy.later.work", concurrency_key="lazy.later.work", max_attempts=2)
+    codes = []
+    while not codes or codes[-1]:
+        worker = start_worker("--drain", *how, ready=False, PYTHONPATH=path, VTQUEUE_TEST_APPS="lazy")
+        codes.append(worker.wait())
+    assert codes == ([0] if "--processes" in how else [1, 1, 0])
+    assert database.letter(job)["attempts"] == 2
 
 
 ENDS = """

@@ -136,6 +136,16 @@ def test_a_module_that_is_not_loaded(database: Database, drain: Drain, journal: 
     assert database.job(later)["claims"] == 0
 
 
+@pytest.mark.parametrize("how", [["--threads", "4"], ["--processes", "2", "--threads", "2"]])
+def test_max_jobs_of_a_module_that_is_not_loaded(
+    database: Database, start_worker: Start, journal: Journal, how: list[str]
+) -> None:
+    """A job that was held to load its task, and was given back, is none of those that are begun."""
+    database.enqueue_many(limited.two, [(str(journal.path), 0.0)] * 6)
+    assert start_worker("--max-jobs", "3", *how).wait() == 0
+    assert len(journal.starts("two")) == 3
+
+
 @pytest.mark.parametrize("of", ["task", "queue"])
 def test_rates(database: Database, start_worker: Start, journal: Journal, of: str) -> None:
     """Four workers: the starts that the rows tell are never more than the burst and the rate allow in any time.

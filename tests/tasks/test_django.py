@@ -739,7 +739,7 @@ def test_task_that_is_gone() -> None:
     assert (found.args, found.status) == ([1, 2], TaskResultStatus.READY)
     with pytest.raises(TaskResultMismatch):
         add.get_result(result.id)
-    with pytest.raises(UnknownTask, match=r"There is no task 'tests\.tasks\.test_django\.deleted' any more"):
+    with pytest.raises(UnknownTask, match=r"There is no task 'tests\.tasks\.test_django\.deleted' here"):
         found.task.call()
 
     run_pending()
