@@ -56,7 +56,8 @@ class HeldJob:
     ``cancelled_by``: the name of the user who has cancelled it ("": not known), None if no one has.
     ``progress``: the last one that its code has reported; ``progress_in_row``: the stored one.
     ``worker_stops``: its worker is to stop, so code that can go on later shall give it back. ``to_load``: its claim did
-    not know its limits, since its task was not loaded: that is imported, and the job is released.
+    not know its limits, since its task was not loaded: that is imported, and the job is released, as one that a limit
+    has moved if it was (``moved_from``).
     """
 
     id: str
@@ -82,6 +83,7 @@ class HeldJob:
     progress_in_row: Progress | None = field(default=None, kw_only=True)
     worker_stops: bool = field(default=False, kw_only=True)
     to_load: bool = field(default=False, kw_only=True)
+    moved_from: int | None = field(default=None, kw_only=True)
 
     @property
     def key(self) -> ClaimKey:

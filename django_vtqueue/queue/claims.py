@@ -281,7 +281,8 @@ def collect(engine: Engine, taken: Taken) -> list[HeldJob]:
     for row in taken.rows:
         job = jobs.get(row.handle)
         if job and job.claims == row.claims + 1 and job.worker_id == taken.worker_id:
-            job.to_load = row.handle in taken.to_load
+            if row.handle in taken.to_load:
+                job.to_load, job.moved_from = True, row.moved_from
             collected.append(job)
     now = engine.now()
     if ended := [job for job in collected if job.visible_at <= now]:

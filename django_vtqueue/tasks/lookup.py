@@ -35,7 +35,9 @@ def find_task(path: str, task_modules: Iterable[str] = ()) -> Task:
     except ModuleNotFoundError as error:
         if not error.name or not (name == error.name or name.startswith(f"{error.name}.")):
             raise
-        missing = error
+        missing, outer = error, error.name.rpartition(".")[0]
+        if outer in sys.modules:  # ``name`` is a class in a module that another thread is in the middle of
+            import_module(outer)
     if found := loaded_task(path):  # ``name`` may be a class: to import it has loaded its module
         return found
     if missing:
@@ -44,7 +46,10 @@ def find_task(path: str, task_modules: Iterable[str] = ()) -> Task:
 
 
 def loaded_task(path: str) -> Task | None:
-    """Return the task that a stored path names if its module is loaded; imports nothing, and waits for no import."""
+    """Return the task that a stored path names if its module is loaded; imports nothing, and waits for no import.
+
+    A module that is being imported is not loaded yet: its import may fail.
+    """
     if path in found_tasks:
         return found_tasks[path]
     name, _, rest = path.rpartition(".")
@@ -52,6 +57,8 @@ def loaded_task(path: str) -> Task | None:
         name, _, outer = name.rpartition(".")
         rest = f"{outer}.{rest}"
     found: Any = sys.modules.get(name)
+    if getattr(getattr(found, "__spec__", None), "_initializing", False):  # as django.utils.module_loading asks it
+        return None
     for part in rest.split("."):
         found = vars(found).get(part) if isinstance(found, (ModuleType, type)) else None
     found = found.__func__ if isinstance(found, staticmethod) else found

@@ -17,8 +17,9 @@ from ..core.ids import dashed
 from ..core.job import HeldJob, StoredJob
 from ..core.settlement import Settlement
 from ..exceptions import DamagedPayload, UnknownTask
-from .compat import DEFAULT_TASK_BACKEND_ALIAS, Task, TaskError, TaskResult, TaskResultStatus
+from .compat import DEFAULT_TASK_BACKEND_ALIAS, Task, TaskError, TaskResult, TaskResultStatus, task_finished
 from .lookup import find_task, loaded_task
+from .signals import only_logged
 from .task import ATTRIBUTE
 
 T = TypeVar("T")
@@ -131,9 +132,7 @@ def result_of_call(job: HeldJob, task: Task, args: list[Any], kwargs: dict[str, 
 
 def result_of_row(job: StoredJob, alias: str, task_modules: Sequence[str]) -> TaskResult:
     """Return the result of a row as it was read."""
-    known: Task | None = None
-    with suppress(Exception):  # its module may fail to import: reading a result must not
-        known = find_task(job.task_path, task_modules)
+    known = _found(job.task_path, task_modules)
     result = _readable(job, alias, known, job.state, job.history, job.finished_at)
     if job.state == states.SUCCESSFUL and job.result is not None:
         with suppress(ValueError):  # it is damaged
@@ -141,14 +140,22 @@ def result_of_row(job: StoredJob, alias: str, task_modules: Sequence[str]) -> Ta
     return result
 
 
-def result_of_letter(settlement: Settlement, alias: str) -> TaskResult:
+def result_of_letter(settlement: Settlement, alias: str, task_modules: Sequence[str]) -> TaskResult:
     """Return the result of a job that became a dead letter.
 
-    Nothing is imported for it: that may be what the job has died of.
+    Its task is imported only if ``task_finished`` has a receiver that may use it: the job may have died of the import.
     """
     job = settlement.job
+    known = loaded_task(job.task_path) if only_logged(task_finished) else _found(job.task_path, task_modules)
     kept = settlement.history or job.history
-    return _readable(job, alias, loaded_task(job.task_path), states.FAILED, kept, settlement.finished_at)
+    return _readable(job, alias, known, states.FAILED, kept, settlement.finished_at)
+
+
+def _found(path: str, task_modules: Sequence[str]) -> Task | None:
+    """Return a task; None if there is none: its module may fail to import, but reading a result must not."""
+    with suppress(Exception):
+        return find_task(path, task_modules)
+    return None
 
 
 def _readable(

@@ -52,9 +52,9 @@ class Shutdown:
             self.stop_by = min(self.stop_by, time.monotonic() + self.options.shutdown_timeout)
 
     def watch_memory(self) -> None:
-        """Have a child leave, and be replaced, if it takes more than ``--max-memory``."""
+        """Have a child leave, and be replaced, if it takes more than ``--max-memory``, and has started a job."""
         limit = self.options.max_memory if self.options.supervised else None
-        if limit and resident() >= limit * 2**20:
+        if limit and self.work.has_started(1) and resident() >= limit * 2**20:
             logger.warning("this worker takes more than %d MB, and is replaced (--max-memory)", limit)
             self._outgrown = True
             self.turns.stop()

@@ -179,8 +179,9 @@ class Work:
         """Note what came of a job: its settlement is made in the next turn, if it was not made with its task."""
         self.transactional.note_finished(outcome.job.key)
         self.jobs_started -= outcome.has_only_loaded
-        if outcome.job.concurrency_key or outcome.job.queue_name in self.backend.limits.queues:
-            self.next_claim.expect(0)  # its end makes room
+        makes_room = outcome.job.concurrency_key or outcome.job.queue_name in self.backend.limits.queues
+        if makes_room or outcome.has_only_loaded:
+            self.next_claim.expect(0)  # by the turn that settles it: here its task is loaded
         if outcome.settled is Settled.OPEN:
             self.in_flight.finish(outcome.job.key)
             self.outcomes.append(outcome)

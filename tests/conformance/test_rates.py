@@ -301,6 +301,21 @@ def test_a_task_that_is_not_loaded(limited: Limited) -> None:
     assert limited.engine.rates(["key:r"])["key:r"][1] == 100_000
 
 
+def test_a_booked_job_of_a_task_that_is_not_loaded(limited: Limited) -> None:
+    """Given back it has its moment and its place; if the import fails it has none, and waits for its next attempt."""
+    publish(limited, "app.second", "a", "b", "c", "d")
+    limited.claim()
+    options = limited.tasks.pop("app.second")
+    jobs = limited.claim(1)
+    assert (names(jobs), moments(limited)) == ("b", [2, 3])
+    limited.load("app.second", jobs.values(), **options)
+    assert moments(limited) == [1, 2, 3]
+    assert (names(limited.claim(1)), moments(limited)) == ("b", [2, 3])
+    del limited.tasks["app.second"]
+    limited.end(failure(limited.claim(2)["c"], 50, 60))
+    assert moments(limited) == [3]
+
+
 def test_a_task_that_is_loaded_while_its_jobs_are_claimed(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its rate holds for those that are judged a second time, since the claim had to look behind others."""
     publish(limited, "app.second", "x", "y", rate="other")

@@ -175,6 +175,24 @@ def test_a_drain_whose_children_end_at_their_start(database: Database, start: St
     assert [row["name"] for row in database.rows("SELECT name FROM vtqueue_schedule")] == ["ending.tasks.hourly"]
 
 
+def test_a_module_that_takes_more_than_a_child_may(database: Database, start_worker: Start, tmp_path: Path) -> None:
+    """--max-memory: a child that has only loaded the task of a limited job runs it before it leaves."""
+    (tmp_path / "lazy").mkdir()
+    (tmp_path / "lazy" / "__init__.py").touch()
+    large = "much = b'x' * 500_000_000\n"
+    (tmp_path / "lazy" / "later.py").write_text(f"from django_vtqueue import task\n{large}{LIMITED}")
+    arguments = ["--processes", "2", "--threads", "1", "--max-memory", "400"]
+    path = f"{ROOT}{os.pathsep}{tmp_path}"
+    worker = start_worker(*arguments, PYTHONPATH=path, VTQUEUE_TEST_APPS="lazy")
+    database.wait_for(database.publish("lazy.later.work", concurrency_key="lazy.later.work"))
+    worker.wait_for("this worker takes more than 400 MB, and is replaced (--max-memory)")
+
+
+LIMITED = """
+@task(concurrency=2)
+def work() -> None:
+    pass
+"""
 # A module that ends the first process that imports it, as one does that takes more memory than there is.
 ENDS_ITS_FIRST = """
 import os
@@ -185,10 +203,6 @@ first = Path(__file__).with_name("first")
 if not first.exists():
     first.touch()
     os._exit(1)
-
-@task(concurrency=2)
-def work() -> None:
-    pass
 """
 
 
@@ -198,7 +212,7 @@ def test_a_module_that_ends_the_first_child_that_imports_it(
     """That has cost its job an attempt, though it was imported for its limits only; the other child runs it then."""
     (tmp_path / "lazy").mkdir()
     (tmp_path / "lazy" / "__init__.py").touch()
-    (tmp_path / "lazy" / "later.py").write_text(ENDS_ITS_FIRST)
+    (tmp_path / "lazy" / "later.py").write_text(ENDS_ITS_FIRST + LIMITED)
     held = database.enqueue(tasks.hold, str(tmp_path))
     path = f"{ROOT}{os.pathsep}{tmp_path}"
     arguments = ["--drain", "--processes", "2", "--threads", "1"]

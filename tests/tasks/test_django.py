@@ -51,7 +51,7 @@ from django_vtqueue.tasks.compat import (
     task_finished,
     task_started,
 )
-from django_vtqueue.tasks.lookup import find_task
+from django_vtqueue.tasks.lookup import find_task, loaded_task
 from django_vtqueue.tasks.task import options_of
 from django_vtqueue.worker.inline import run_due
 from tests import project
@@ -932,7 +932,8 @@ def test_task_modules(settings: Settings, module: str, tmp_path: Path) -> None:
     assert result.return_value == "ran"
 
 
-def test_two_threads_import_one_module(module: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["run", "Of.run"])
+def test_two_threads_import_one_module(module: str, tmp_path: Path, name: str) -> None:
     """A task whose module another thread is just importing is not unknown: the second thread waits for the first."""
     (tmp_path / f"{module}.py").write_text(
         dedent(
@@ -942,18 +943,43 @@ def test_two_threads_import_one_module(module: str, tmp_path: Path) -> None:
 
             half_imported()
 
-            @task
-            def run(): ...
+            class Of:
+                @staticmethod
+                @task
+                def run(): ...
+
+            run = Of.run
             """
         )
     )
+    in_the_middle.clear()
+    go_on.clear()
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(find_task, f"{module}.run", (module,))
         in_the_middle.wait(PATIENCE)
-        second = pool.submit(find_task, f"{module}.run", (module,))
+        second = pool.submit(find_task, f"{module}.{name}", (module, f"{module}.Of"))
         wait_until(lambda: second.running() or second.done())
         go_on.set()
         assert first.result(PATIENCE) is second.result(PATIENCE)
+
+
+def test_a_task_of_a_module_that_is_not_imported_to_its_end(module: str, tmp_path: Path) -> None:
+    """It is none: its code would run with half of what it needs, also once the import has failed."""
+    code = "from django_vtqueue import task\nfrom tests.tasks.test_django import look\n"
+    code += "@task\ndef run(): ...\nlook(run.module_path)\nraise ValueError('broken')"
+    (tmp_path / f"{module}.py").write_text(code)
+    seen.clear()
+    for _ in range(2):
+        with pytest.raises(ValueError, match="broken"):
+            find_task(f"{module}.run", (module,))
+    assert seen == [None, None]
+
+
+seen: list[object] = []
+
+
+def look(path: str) -> None:
+    seen.append(loaded_task(path))
 
 
 in_the_middle, go_on = Event(), Event()

@@ -1,6 +1,7 @@
 """Signals of the Tasks framework that nobody receives are not sent, nor is a result made for them."""
 
 import logging
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,11 +14,15 @@ from django.dispatch import Signal
 from pytest_django import Settings
 
 from django_vtqueue.backend import VTQueueBackend
+from django_vtqueue.core import history
+from django_vtqueue.core.failures import Failure
 from django_vtqueue.core.job import HeldJob, Scope
+from django_vtqueue.core.settlement import failed
 from django_vtqueue.engines import engine_for
 from django_vtqueue.execution.execute import execute
-from django_vtqueue.execution.outcomes import Outcome, announce
+from django_vtqueue.execution.outcomes import Outcome, announce, burial
 from django_vtqueue.queue.claims import Claims, collect
+from django_vtqueue.tasks import lookup
 from django_vtqueue.tasks.compat import (
     FRAMEWORK_LOGGER,
     TaskResultStatus,
@@ -27,10 +32,12 @@ from django_vtqueue.tasks.compat import (
     task_started,
 )
 from django_vtqueue.tasks.signals import received
+from django_vtqueue.tasks.task import options_of
 from django_vtqueue.worker.log import WorkerLog
 from django_vtqueue.worker.thread_pool import Pool
+from tests import project
 from tests.conformance.conftest import configure
-from tests.project import tasks
+from tests.project import limited, tasks
 from tests.project.broken import BROKEN
 
 from ..waiting import PATIENCE
@@ -104,6 +111,26 @@ def test_a_receiver_is_told(signal: Signal) -> None:
         with connected(signal, **options):
             assert received(signal)
     assert not received(signal)
+
+
+def test_the_task_of_a_dead_letter_is_loaded_for_receivers_only(
+    backend: VTQueueBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may enqueue it again, with all that it has; else its import may be what its worker has died of."""
+    limited.in_order.enqueue("", 0, 7, 1)
+    job = held(backend)
+    monkeypatch.delattr(project, "limited")
+    monkeypatch.delitem(sys.modules, limited.__name__)
+    monkeypatch.setattr(lookup, "found_tasks", {})
+    failure = Failure("django_vtqueue.exceptions.WorkerDied", "Its worker died.", "", "")
+    letter = failed(job, history.WORKER_DIED, failure, backend.now(), None)
+    announce(burial(letter, backend), backend)
+    assert limited.__name__ not in sys.modules
+    with connected(task_finished) as results:
+        announce(burial(letter, backend), backend)
+    [result] = results
+    assert result.task.module_path == limited.in_order.module_path
+    assert options_of(result.task.func).keys() == options_of(limited.in_order.func).keys()
 
 
 @pytest.mark.parametrize("signal", SIGNALS)

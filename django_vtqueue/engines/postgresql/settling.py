@@ -17,7 +17,7 @@ GUARDED = ("job.id uuid", "job.claims bigint", "job.worker_id text")
 DONE = Values(*GUARDED, "attempts bigint", "finished_at bigint", "kept_until bigint", "result text",
               "job.started_at bigint")  # fmt: skip
 SETTLED = Values(*GUARDED, "attempts bigint", "due_at bigint", "history text", "job.started_at bigint",
-                 "hidden_until bigint")  # fmt: skip
+                 "hidden_until bigint", "job.moved_from bigint")  # fmt: skip
 BURIED = Values(
     *(*GUARDED, "finished_at bigint", "kept_until bigint", "history text", "failure.exception_class text"),
     *("failure.message text", "failure.fingerprint text", "attempts bigint", "job.started_at bigint"),
@@ -57,6 +57,7 @@ UPDATE vtqueue_job AS job
 SET state = 'READY', worker_id = '', copies = NULL, lease_until = mine.hidden_until,
     attempts = mine.attempts, due_at = coalesce(mine.due_at, job.due_at),
     history = coalesce(mine.history, job.history), started_at = mine.started_at,
+    moved_from = CASE WHEN mine.due_at IS NULL THEN mine.moved_from END,
     start_by = CASE mine.attempts WHEN 0 THEN job.start_by END
 FROM {SETTLED.mine} WHERE {GUARD} AND job.cancelled_at IS NULL"""
 

@@ -34,7 +34,7 @@ class Values:
 
 GUARDED = ("job.id", "job.claims", "job.worker_id")  # in the order of GUARD
 DONE = Values("job.claims", "attempts", "finished_at", "kept_until", "result", "job.started_at")
-SETTLED = Values(*GUARDED, "attempts", "due_at", "history", "job.started_at", "hidden_until")
+SETTLED = Values(*GUARDED, "attempts", "due_at", "history", "job.started_at", "hidden_until", "job.moved_from")
 FAILURE = ("failure.exception_class", "failure.message", "failure.fingerprint")
 BURIED = Values(*GUARDED, "finished_at", "kept_until", "history", *FAILURE, "attempts", "job.started_at")
 WAITING = ("waiting.kind", "waiting.name", "waiting.until", "waiting.since", "waiting.text")
@@ -68,6 +68,7 @@ UPDATE vtqueue_job
 SET state = 'READY', worker_id = '', copies = NULL, lease_until = {SETTLED.hidden_until},
     attempts = {SETTLED.attempts}, due_at = coalesce({SETTLED.due_at}, due_at),
     history = coalesce({SETTLED.history}, history), started_at = {SETTLED.started_at},
+    moved_from = CASE WHEN {SETTLED.due_at} IS NULL THEN {SETTLED.moved_from} END,
     start_by = CASE {SETTLED.attempts} WHEN 0 THEN start_by END
 FROM json_each(:settlements) AS mine WHERE {GUARD} AND cancelled_at IS NULL"""
 
