@@ -40,7 +40,7 @@ from .tasks.compat import (
 )
 from .tasks.lookup import import_task_modules, loaded_task
 from .tasks.refusals import limited_copies, warn_of_script
-from .tasks.results import Result, change, result_of_row, unvalidated, with_changes
+from .tasks.results import Result, change, found_again, result_of_row, unvalidated, with_changes
 from .tasks.signals import received
 from .tasks.signatures import check_call, refused_call
 from .tasks.task import KEYS, largest_burst, loaded_options, options_of, policy_of, set_options
@@ -174,7 +174,7 @@ class VTQueueBackend(BaseTaskBackend):
 
         Raise InvalidTask for a task that this backend does not take, TypeError for arguments that do not fit its
         signature or are not JSON, ValueError for a unique key or an expiry that is not allowed, DuplicateJob,
-        PayloadTooLarge, QueueFull.
+        PayloadTooLarge, QueueFull, UnknownTask for the task of a result that is gone.
         """
         return self._enqueue(task, [(None, (args, kwargs))])[0]
 
@@ -206,6 +206,7 @@ class VTQueueBackend(BaseTaskBackend):
         unique_key: str | None = None,
         parent_id: str | None = None,
     ) -> list[TaskResult]:
+        task = found_again(task, self.settings.task_modules)
         self.validate_task(task)
         given, payloads = encoded(task, calls)
         options, policy = options_of(task.func), policy_of(self.settings, task.queue_name, task.func)

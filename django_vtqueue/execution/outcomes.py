@@ -89,7 +89,7 @@ def burial(settlement: Settlement, backend: VTQueueBackend) -> Outcome:
     job, failure = settlement.job, settlement.failure
     assert failure  # it is in the letter
     error = import_string(failure.exception_class)(failure.message)  # one of ours: no task has raised it
-    result = result_of_letter(settlement, backend.alias, backend.settings.task_modules) if job.task_path else None
+    result = result_of_letter(settlement, backend.alias) if job.task_path else None
     return Outcome(job, settlement, result, error, 0.0)
 
 

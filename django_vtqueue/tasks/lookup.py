@@ -22,6 +22,11 @@ def find_task(path: str, task_modules: Iterable[str] = ()) -> Task:
     """
     if found := loaded_task(path):
         return found
+    outer, _ = _loaded_part(path)
+    if _is_being_imported(outer):
+        import_module(outer)  # if another thread does it, this waits for its end; else what is there already counts
+        if found := loaded_task(path) or _task_at(path):
+            return found
     name = path.rpartition(".")[0]
     inside = any(name == config.name or name.startswith(f"{config.name}.") for config in apps.get_app_configs())
     if not name or not (name in sys.modules or inside or name in task_modules):
@@ -31,13 +36,11 @@ def find_task(path: str, task_modules: Iterable[str] = ()) -> Task:
         )
     missing: ModuleNotFoundError | None = None
     try:
-        import_module(name)  # another thread may be in the middle of it: then this waits for its end
+        import_module(name)
     except ModuleNotFoundError as error:
         if not error.name or not (name == error.name or name.startswith(f"{error.name}.")):
             raise
-        missing, outer = error, error.name.rpartition(".")[0]
-        if outer in sys.modules:  # ``name`` is a class in a module that another thread is in the middle of
-            import_module(outer)
+        missing = error
     if found := loaded_task(path):  # ``name`` may be a class: to import it has loaded its module
         return found
     if missing:
@@ -52,17 +55,33 @@ def loaded_task(path: str) -> Task | None:
     """
     if path in found_tasks:
         return found_tasks[path]
+    if _is_being_imported(_loaded_part(path)[0]) or not (found := _task_at(path)):
+        return None
+    return found_tasks.setdefault(path, found)
+
+
+def _loaded_part(path: str) -> tuple[str, str]:
+    """Return the name of the loaded module that a path begins with ("": there is none), and the rest of the path."""
     name, _, rest = path.rpartition(".")
     while name and not isinstance(sys.modules.get(name), ModuleType):
         name, _, outer = name.rpartition(".")
         rest = f"{outer}.{rest}"
+    return name, rest
+
+
+def _is_being_imported(name: str) -> bool:
+    """Return whether the code of a module has not run to its end; asked as in django.utils.module_loading."""
+    return bool(getattr(getattr(sys.modules.get(name), "__spec__", None), "_initializing", False))
+
+
+def _task_at(path: str) -> Task | None:
+    """Return the task that stands there now, whether its module is loaded to its end or not."""
+    name, rest = _loaded_part(path)
     found: Any = sys.modules.get(name)
-    if getattr(getattr(found, "__spec__", None), "_initializing", False):  # as django.utils.module_loading asks it
-        return None
     for part in rest.split("."):
         found = vars(found).get(part) if isinstance(found, (ModuleType, type)) else None
     found = found.__func__ if isinstance(found, staticmethod) else found
-    return found_tasks.setdefault(path, found) if isinstance(found, Task) else None
+    return found if isinstance(found, Task) else None
 
 
 def loaded_tasks(extra: Iterable[str] = ()) -> Iterator[Task]:

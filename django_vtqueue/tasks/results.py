@@ -17,12 +17,12 @@ from ..core.ids import dashed
 from ..core.job import HeldJob, StoredJob
 from ..core.settlement import Settlement
 from ..exceptions import DamagedPayload, UnknownTask
-from .compat import DEFAULT_TASK_BACKEND_ALIAS, Task, TaskError, TaskResult, TaskResultStatus, task_finished
+from .compat import DEFAULT_TASK_BACKEND_ALIAS, Task, TaskError, TaskResult, TaskResultStatus
 from .lookup import find_task, loaded_task
-from .signals import only_logged
 from .task import ATTRIBUTE
 
 T = TypeVar("T")
+STANDS_IN = "_vtqueue_stands_in"  # an attribute of functions that stand for those of tasks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,14 +86,23 @@ def own_task(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
 
 def missing_function(path: str) -> Callable[..., Any]:
-    """Return a function that stands for one that is gone: it has its path, and cannot be called."""
+    """Return a function that stands for one that is gone, or not loaded: it has its path, and cannot be called."""
 
     def gone(*args: Any, **kwargs: Any) -> None:
         raise UnknownTask(f"There is no task {path!r} here.")
 
     gone.__module__, _, gone.__qualname__ = path.rpartition(".")
     gone.__name__ = gone.__qualname__
+    setattr(gone, STANDS_IN, True)
     return gone
+
+
+def found_again(task: Task, task_modules: Sequence[str]) -> Task:
+    """Return a task with its own function, if it has one that stands for it; raise UnknownTask if there is none."""
+    if not hasattr(task.func, STANDS_IN):
+        return task
+    known = find_task(task.module_path, task_modules)
+    return with_changes(task, func=known.func, takes_context=known.takes_context)
 
 
 def task_of(job: HeldJob, alias: str, known: Task | None) -> Task:
@@ -132,7 +141,9 @@ def result_of_call(job: HeldJob, task: Task, args: list[Any], kwargs: dict[str, 
 
 def result_of_row(job: StoredJob, alias: str, task_modules: Sequence[str]) -> TaskResult:
     """Return the result of a row as it was read."""
-    known = _found(job.task_path, task_modules)
+    known: Task | None = None
+    with suppress(Exception):  # its module may fail to import: reading a result must not
+        known = find_task(job.task_path, task_modules)
     result = _readable(job, alias, known, job.state, job.history, job.finished_at)
     if job.state == states.SUCCESSFUL and job.result is not None:
         with suppress(ValueError):  # it is damaged
@@ -140,22 +151,14 @@ def result_of_row(job: StoredJob, alias: str, task_modules: Sequence[str]) -> Ta
     return result
 
 
-def result_of_letter(settlement: Settlement, alias: str, task_modules: Sequence[str]) -> TaskResult:
+def result_of_letter(settlement: Settlement, alias: str) -> TaskResult:
     """Return the result of a job that became a dead letter.
 
-    Its task is imported only if ``task_finished`` has a receiver that may use it: the job may have died of the import.
+    Nothing is imported for it: the job may have died of that. If a receiver enqueues the task again, it is found then.
     """
     job = settlement.job
-    known = loaded_task(job.task_path) if only_logged(task_finished) else _found(job.task_path, task_modules)
     kept = settlement.history or job.history
-    return _readable(job, alias, known, states.FAILED, kept, settlement.finished_at)
-
-
-def _found(path: str, task_modules: Sequence[str]) -> Task | None:
-    """Return a task; None if there is none: its module may fail to import, but reading a result must not."""
-    with suppress(Exception):
-        return find_task(path, task_modules)
-    return None
+    return _readable(job, alias, loaded_task(job.task_path), states.FAILED, kept, settlement.finished_at)
 
 
 def _readable(

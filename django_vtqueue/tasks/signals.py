@@ -21,13 +21,9 @@ def received(signal: Signal) -> bool:
     For what goes well: a failure, at ERROR, is sent always. What stands in the place of the signal's own ``send`` (a
     mock) is reached, too.
     """
-    if only_logged(signal):
-        return logger.isEnabledFor(logging.DEBUG if signal is task_enqueued else logging.INFO)
-    return bool(signal.receivers) or not SENDING.isdisjoint(vars(signal))
-
-
-def only_logged(signal: Signal) -> bool:
-    """Return whether sending this one would reach nothing but the log."""
+    if not SENDING.isdisjoint(vars(signal)):
+        return True
     receivers = list(signal.receivers)  # another thread may connect and disconnect meanwhile
-    only_one = len(receivers) == 1 and receivers[0][0][0] in WRITE_THE_LOG
-    return only_one and SENDING.isdisjoint(vars(signal))
+    if len(receivers) == 1 and receivers[0][0][0] in WRITE_THE_LOG:
+        return logger.isEnabledFor(logging.DEBUG if signal is task_enqueued else logging.INFO)
+    return bool(receivers)

@@ -5,6 +5,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import wraps
 from typing import Any
 from unittest import mock
@@ -19,6 +20,7 @@ from django_vtqueue.core.failures import Failure
 from django_vtqueue.core.job import HeldJob, Scope
 from django_vtqueue.core.settlement import failed
 from django_vtqueue.engines import engine_for
+from django_vtqueue.exceptions import UnknownTask
 from django_vtqueue.execution.execute import execute
 from django_vtqueue.execution.outcomes import Outcome, announce, burial
 from django_vtqueue.queue.claims import Claims, collect
@@ -32,7 +34,6 @@ from django_vtqueue.tasks.compat import (
     task_started,
 )
 from django_vtqueue.tasks.signals import received
-from django_vtqueue.tasks.task import options_of
 from django_vtqueue.worker.log import WorkerLog
 from django_vtqueue.worker.thread_pool import Pool
 from tests import project
@@ -113,10 +114,8 @@ def test_a_receiver_is_told(signal: Signal) -> None:
     assert not received(signal)
 
 
-def test_the_task_of_a_dead_letter_is_loaded_for_receivers_only(
-    backend: VTQueueBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They may enqueue it again, with all that it has; else its import may be what its worker has died of."""
+def test_the_task_of_a_dead_letter_is_not_loaded(backend: VTQueueBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its import may be what its worker has died of; a receiver that enqueues it again does so with all its options."""
     limited.in_order.enqueue("", 0, 7, 1)
     job = held(backend)
     monkeypatch.delattr(project, "limited")
@@ -124,13 +123,19 @@ def test_the_task_of_a_dead_letter_is_loaded_for_receivers_only(
     monkeypatch.setattr(lookup, "found_tasks", {})
     failure = Failure("django_vtqueue.exceptions.WorkerDied", "Its worker died.", "", "")
     letter = failed(job, history.WORKER_DIED, failure, backend.now(), None)
-    announce(burial(letter, backend), backend)
-    assert limited.__name__ not in sys.modules
     with connected(task_finished) as results:
         announce(burial(letter, backend), backend)
     [result] = results
     assert result.task.module_path == limited.in_order.module_path
-    assert options_of(result.task.func).keys() == options_of(limited.in_order.func).keys()
+    assert limited.__name__ not in sys.modules
+    result.task.using(priority=5).enqueue(*result.args, **result.kwargs)
+    assert (again := held(backend)).priority == 5
+    assert (again.concurrency_key, again.max_attempts) == (job.concurrency_key, job.max_attempts)
+    gone = replace(job, task_path="tests.project.limited.gone")
+    with connected(task_finished) as results:
+        announce(burial(failed(gone, history.WORKER_DIED, failure, backend.now(), None), backend), backend)
+    with pytest.raises(UnknownTask, match="limited has no task of that name"):
+        results[0].task.enqueue()
 
 
 @pytest.mark.parametrize("signal", SIGNALS)
