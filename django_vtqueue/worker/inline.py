@@ -73,7 +73,6 @@ def run_due(
                 with engine.transaction():
                     settle(engine, [released(job)])
                 raise
-            done += not outcome.has_only_loaded
             if outcome.settled is Settled.OPEN:
                 outcome.settlement.shift(at - now)
                 with engine.transaction():
@@ -81,6 +80,9 @@ def run_due(
                 if outcome.settlement.cancelled:
                     outcome = burial(outcome.settlement, backend)
                 outcome.settled = Settled.LOST if lost else Settled.DONE
-            if outcome.settled is Settled.DONE and not outcome.has_only_loaded:
+            if outcome.has_only_loaded:
+                continue
+            done += 1
+            if outcome.settled is Settled.DONE:
                 announce(outcome, backend)
                 yield outcome

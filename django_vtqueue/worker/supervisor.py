@@ -252,7 +252,7 @@ class Supervisor:
     def drained(self) -> bool | None:
         """Return whether all children have started, and neither they nor the dead hold a job, and nothing is due.
 
-        If it seems that no child can start: whether nothing is due. None if that cannot be said now.
+        If it seems that no child can start: whether nothing is due. None if the database does not say.
         """
         there = self._children and all(child.worker_id for child in self._children)
         if not (there or self.gives_up()):

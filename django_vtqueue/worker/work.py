@@ -96,7 +96,7 @@ class Work:
         return len(self.in_flight) > len(self.in_flight.hung()) or bool(self.outcomes)
 
     def has_started(self, number: int) -> bool:
-        """Return whether so many jobs have started; one that is held to load its task does not count once it has."""
+        """Return whether so many jobs have started; not as long as one is held that may be given back unstarted."""
         return self.jobs_started >= number and not any(job.to_load for job in self.in_flight)
 
     def next_at(self) -> float:
