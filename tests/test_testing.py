@@ -18,10 +18,13 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from django_vtqueue import TaskResultStatus, control, send_event
+from django_vtqueue.backend import VTQueueBackend
+from django_vtqueue.core.job import Scope
 from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.tasks import lookup
 from django_vtqueue.tasks.compat import Task
 from django_vtqueue.testing import QueueAssertions, arun_pending, assert_enqueued, run_pending
+from django_vtqueue.worker.inline import run_due
 from tests import project
 from tests.project import broken, durable, limited, tasks, transactional
 from tests.project.models import Effect
@@ -122,8 +125,8 @@ def test_a_limited_task_that_is_not_loaded(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.delattr(project, "limited")
     monkeypatch.delitem(sys.modules, limited.__name__)
     monkeypatch.setattr(lookup, "found_tasks", {})
-    [result] = run_pending()
-    assert (result.status, result.attempts) == (TaskResultStatus.SUCCESSFUL, 1)
+    [outcome] = run_due(VTQueueBackend("default", {}), [Scope(None, raw=False)], limit=1)
+    assert (outcome.settlement.state, outcome.settlement.attempts) == ("SUCCESSFUL", 1)
 
 
 @pytest.mark.django_db

@@ -176,15 +176,20 @@ def test_a_drain_whose_children_end_at_their_start(database: Database, start: St
 
 
 def test_a_module_that_takes_more_than_a_child_may(database: Database, start_worker: Start, tmp_path: Path) -> None:
-    """--max-memory: a child that has only loaded the task of a limited job runs it before it leaves."""
+    """--max-memory: a child that has only loaded the task of a limited job runs it before it leaves.
+
+    The import lasts until the memory has been looked at.
+    """
     (tmp_path / "lazy").mkdir()
     (tmp_path / "lazy" / "__init__.py").touch()
-    large = "much = b'x' * 500_000_000\n"
+    large = "import time\nmuch = b'x' * 500_000_000\ntime.sleep(2)\n"
     (tmp_path / "lazy" / "later.py").write_text(f"from django_vtqueue import task\n{large}{LIMITED}")
     arguments = ["--processes", "2", "--threads", "1", "--max-memory", "400"]
     path = f"{ROOT}{os.pathsep}{tmp_path}"
     worker = start_worker(*arguments, PYTHONPATH=path, VTQUEUE_TEST_APPS="lazy")
-    database.wait_for(database.publish("lazy.later.work", concurrency_key="lazy.later.work"))
+    job = database.publish("lazy.later.work", concurrency_key="lazy.later.work")
+    database.wait_for(job)
+    assert database.job(job)["claims"] <= 3  # each of the first two children may load it
     worker.wait_for("this worker takes more than 400 MB, and is replaced (--max-memory)")
 
 
