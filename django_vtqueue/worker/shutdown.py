@@ -54,7 +54,8 @@ class Shutdown:
     def watch_memory(self) -> None:
         """Have a child leave, and be replaced, if it takes more than ``--max-memory``, and has started a job."""
         limit = self.options.max_memory if self.options.supervised else None
-        if limit and self.work.has_started(1) and resident() >= limit * 2**20:
+        recalled = self.work.pool.undispatched()  # if it leaves now
+        if limit and self.work.has_started(recalled + 1) and resident() >= limit * 2**20:
             logger.warning("this worker takes more than %d MB, and is replaced (--max-memory)", limit)
             self._outgrown = True
             self.turns.stop()
