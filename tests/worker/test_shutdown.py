@@ -21,8 +21,10 @@ from django_vtqueue.worker import work as settling
 from django_vtqueue.worker.log import WorkerLog
 from django_vtqueue.worker.loop import Worker
 from django_vtqueue.worker.options import WorkerOptions
+from django_vtqueue.worker.shared_state import Departure
 from django_vtqueue.worker.shutdown import end_jobs
 from tests.project import tasks
+from tests.waiting import wait_until
 
 
 class Held:
@@ -93,6 +95,22 @@ def test_in_the_process_of_a_caller_what_has_finished_is_settled(
     assert [rows[job.id].state for job in (done, running, waiting)] == ["SUCCESSFUL", "RUNNING", "READY"]
     assert rows[waiting.id].history == []
     assert "too slow" not in caplog.text  # nobody has waited for the announcements
+
+
+def test_a_child_that_is_too_large_has_just_claimed(sqlite_file: str) -> None:
+    """It runs its first job before it leaves, though no thread has taken that when the memory is looked at."""
+    held = Held(sqlite_file, 1)
+    shutdown, work = held.worker.shutdown, held.worker.work
+    shutdown.options = WorkerOptions(threads=1, supervised=True, max_memory=1)
+    work.jobs_started = 1
+    work.pool.run(held.jobs)
+    shutdown.watch_memory()
+    assert shutdown.departure() is Departure.NONE
+    with ending(held):
+        wait_until(lambda: not work.pool.undispatched())
+        shutdown.watch_memory()
+        end_jobs(held.worker.turns, held.worker.read_mail, owns_process=False)
+    assert shutdown.departure() is Departure.REPLACED
 
 
 def test_a_lost_job_is_not_said_to_be_given_back(sqlite_file: str, caplog: pytest.LogCaptureFixture) -> None:
