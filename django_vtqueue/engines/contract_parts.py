@@ -149,7 +149,8 @@ class RowLocks:
     def renew(self, jobs: Sequence[HeldJob], now: int, *, afresh: bool = False) -> set[ClaimKey]:
         """Hide held rows for one more lease, from ``now`` on; return the keys of those that are no longer held.
 
-        A lease that was extended beyond that keeps its end; with ``afresh``, after a step of the clock, it does not.
+        The end of each lease grows, whatever ``now`` is, so that a renewal is recognised by it, and a lease that was
+        extended keeps what it has; with ``afresh``, after a step of the clock, it ends one lease from ``now``.
         """
 
     def renew_unlocked(

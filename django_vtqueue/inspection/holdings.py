@@ -70,7 +70,8 @@ def holding(job: Job, kind: str, now: int) -> Holding:
     left = wait(job, now)
     found = Holding(job, kind, job.queue_name.removeprefix(kind), str(job.unique_key), "", job.claims, None, None)
     if left is None:
-        since, until = job.started_at and to_instant(job.started_at), job.lease_until and to_instant(job.lease_until)
+        since = job.started_at and to_instant(job.started_at)
+        until = min(to_instant(job.visible_at), now + job.lease_us)  # a clock that was ahead may have stamped the end
         return replace(found, holder=shown_worker(job.worker_id), since=since, until=until)
     if job.state == states.RUNNING:
         return replace(found, remark=loss(job, now, left))

@@ -287,7 +287,7 @@ class Holder:
         """Renew the lease, whatever the wall clock says; note it if it is lost. Nothing is renewed that has ended."""
         with engine.transaction():
             began = clock.since_boot()
-            lost = not self.held or bool(engine.renew([job], engine.now(), afresh=True)) or not self.rows.has(job)
+            lost = not self.held or bool(engine.renew([job], engine.now())) or not self.rows.has(job)
         self._renew_at = self._next(began)
         with self._deciding:  # what has been said to be lost while this waited stays so
             self._held_until = self._end_of(began) if self.held and not lost else 0.0

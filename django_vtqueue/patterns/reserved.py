@@ -31,7 +31,7 @@ FOREVER = 1 << 60  # an instant later than any lease, by whatever clock it was s
 
 
 class Seen(NamedTuple):
-    """A held row as it was seen first, and when, by the boot clock in seconds: each renewal changes its end."""
+    """A held row as it was seen first, and when, by the boot clock in seconds: each renewal moves its end."""
 
     claims: int
     lease_until: int

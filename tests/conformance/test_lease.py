@@ -35,3 +35,14 @@ def test_a_queue_leaves_a_moment_to_the_holder(bench: Bench, time: FakeClock, mo
     time.instant = at(100)
     assert Queue("q", using=bench.engine.alias).claim() is None
     assert renewed == [True]
+
+
+def test_each_renewal_changes_the_row(bench: Bench) -> None:
+    """Who compares a held row with what it saw before recognises each renewal, though the clock stands or goes back."""
+    bench.publish("x", lease=60)
+    job, ends = bench.one(), []
+    for now in (0, 0, 0, -30, 0):
+        assert bench.renew(job, now)
+        ends.append(bench.found(job.id).visible_at)
+    assert len({job.visible_at, *ends}) == 6
+    assert all(end - at(60) < 10 for end in ends)  # microseconds

@@ -27,13 +27,13 @@ steps = st.sampled_from([3600.4321, 0, -86400.1234, -29.77777])
 
 @dataclass
 class ModelRow:
-    """``holder``: None: it is free. ``changed``: what tells its last change, which was first ``seen`` at ``since``."""
+    """``holder``: None: it is free. ``changes``: how often it was taken or renewed; ``seen``: those by ``since``."""
 
     ttl: float
     holder: "ModelInstance | None" = None
     claims: int = 0
-    changed: tuple[int, int] = (0, 0)
-    seen: tuple[int, int] = (0, 0)
+    changes: int = 0
+    seen: int = 0
     since: float = 0.0
 
 
@@ -107,8 +107,8 @@ class HoldersAgainstModel(RuleBasedStateMachine):
     def take(self, model: ModelInstance) -> None:
         now, rows = self.boot.now, self.rows[model.kind].values()
         for row in rows:
-            if row.holder and row.seen != row.changed:
-                row.seen, row.since = row.changed, now
+            if row.holder and row.seen != row.changes:
+                row.seen, row.since = row.changes, now
             if row.holder and (row.holder is model or row.holder.dead or now - row.since >= row.ttl):
                 row.holder = None
         for row in [row for row in rows if row.holder is None][:1]:
@@ -117,7 +117,7 @@ class HoldersAgainstModel(RuleBasedStateMachine):
             self.renewed(model, row)
 
     def renewed(self, model: ModelInstance, row: ModelRow) -> None:
-        row.changed, model.until = (row.claims, self.wall.instant), self.boot.now + row.ttl - MARGIN
+        row.changes, model.until = row.changes + 1, self.boot.now + row.ttl - MARGIN
 
     def give_back(self, model: ModelInstance) -> None:
         if (row := model.row) and row.holder is model and row.claims == model.token:
@@ -153,13 +153,21 @@ class HoldersAgainstModel(RuleBasedStateMachine):
         self.crashed.append(self.holders[number])
         self.holders[number], self.models[number] = self.new(kind), ModelInstance(kind)
 
-    @rule(seconds=passes)
-    def time_passes(self, seconds: float) -> None:
+    @rule(seconds=passes, stands=st.booleans())
+    def time_passes(self, seconds: float, stands: bool = False) -> None:
+        """Time passes; the wall clock goes on, or stands still."""
         self.boot.pass_by(seconds)
-        self.wall.advance(seconds)
+        self.wall.advance(0 if stands else seconds)
 
-    @rule(kind=st.sampled_from([LEASE, SLOTS]), seconds=passes, step=steps, renewing=st.booleans(), again=passes)
-    def all_try(self, kind: str, seconds: float, step: float, renewing: bool, again: float) -> None:
+    @rule(
+        kind=st.sampled_from([LEASE, SLOTS]),
+        seconds=passes,
+        step=steps,
+        renewing=st.booleans(),
+        again=passes,
+        stands=st.booleans(),
+    )
+    def all_try(self, kind: str, seconds: float, step: float, renewing: bool, again: float, stands: bool) -> None:
         """All instances of a kind try, before and after a time in which one of them may renew what it holds."""
         mine = [number for number, each in enumerate(KINDS) if each == kind]
         for acts in (self.acquire, self.acquire, self.renew if renewing else self.acquire, self.acquire):
@@ -167,7 +175,7 @@ class HoldersAgainstModel(RuleBasedStateMachine):
                 acts(number)
                 self.rows_and_model_agree()
                 self.one_holder_at_a_time()
-            self.time_passes(seconds)
+            self.time_passes(seconds, stands)
             self.the_wall_clock_steps(step)
             seconds = again
 

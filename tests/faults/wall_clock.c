@@ -1,5 +1,6 @@
 /* Preloaded into a process (LD_PRELOAD): its wall clock is moved by the microseconds in the file named
- * by VTQUEUE_WALL_CLOCK, from one reading to the next. All other clocks stay as they are, and so does all waiting.
+ * by VTQUEUE_WALL_CLOCK, from one reading to the next; or it stands still at the second number in that file, unless
+ * that is 0. All other clocks stay as they are, and so does all waiting.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -11,25 +12,26 @@
 #include <time.h>
 #include <unistd.h>
 
-static const volatile int64_t *offset;
+static const volatile int64_t *file; /* the offset, and where the clock stands */
 
 __attribute__((constructor)) static void begin(void)
 {
     int fd = open(getenv("VTQUEUE_WALL_CLOCK"), O_RDONLY | O_CLOEXEC);
-    void *mapped = mmap(NULL, sizeof *offset, PROT_READ, MAP_SHARED, fd, 0);
+    void *mapped = mmap(NULL, 2 * sizeof *file, PROT_READ, MAP_SHARED, fd, 0);
     if (mapped == MAP_FAILED)
         abort();
     close(fd);
-    offset = mapped;
+    file = mapped;
 }
 
 int clock_gettime(clockid_t clock, struct timespec *now)
 {
     int failed = syscall(SYS_clock_gettime, clock, now);
-    if (!failed && offset && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) {
-        int64_t moved = now->tv_sec * INT64_C(1000000) + *offset;
+    if (!failed && file && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) {
+        int64_t stands_at = file[1];
+        int64_t moved = stands_at ? stands_at : now->tv_sec * INT64_C(1000000) + file[0];
         now->tv_sec = moved / 1000000;
-        now->tv_nsec += moved % 1000000 * 1000;
+        now->tv_nsec = (stands_at ? 0 : now->tv_nsec) + moved % 1000000 * 1000;
         if (now->tv_nsec >= 1000000000) {
             now->tv_nsec -= 1000000000;
             now->tv_sec++;

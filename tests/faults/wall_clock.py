@@ -20,14 +20,21 @@ class WallClock:
         subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", library, SOURCE], check=True)
         self._offset = 0
         self._file = folder / "wall_clock"
-        self._file.write_bytes(bytes(8))
+        self._file.write_bytes(bytes(16))
         self.variables = {"LD_PRELOAD": str(library), "VTQUEUE_WALL_CLOCK": str(self._file)}
 
     def set(self, offset: float) -> None:
         """Step the clock to so many seconds ahead of the right time, or behind it."""
         self._offset = round(offset * 1_000_000)
+        self._write(self._offset, 0)
+
+    def stand_still(self) -> None:
+        """Have the clock show this moment until it is set."""
+        self._write(self._offset, self.now())
+
+    def _write(self, *numbers: int) -> None:
         with self._file.open("r+b", buffering=0) as file:  # in place: they have mapped it
-            file.write(struct.pack("=q", self._offset))
+            file.write(struct.pack("=qq", *numbers))
 
     def now(self) -> int:
         """Return the time by this clock, in microseconds."""

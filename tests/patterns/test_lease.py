@@ -223,6 +223,18 @@ def test_wall_clocks_decide_nothing(leases: Any, boot: BootClock, time: Any, ste
     assert waiting.acquire(blocking=False)
 
 
+@pytest.mark.usefixtures("time")
+def test_a_wall_clock_that_stands_still(leases: Any, boot: BootClock) -> None:
+    """Renewals are recognised all the same."""
+    holder, waiting = leases(), leases()
+    holder.acquire()
+    for _ in range(4):
+        assert not waiting.acquire(blocking=False)
+        boot.pass_by(TTL - 2)
+        holder.renew()
+    assert not waiting.acquire(blocking=False)
+
+
 def test_objects_that_are_made_for_each_try(leases: Any, boot: BootClock) -> None:
     """An end of the lease is seen by the process, not by one object only: also one that is new takes it over."""
     leases().acquire()

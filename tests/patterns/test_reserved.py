@@ -192,6 +192,17 @@ def test_a_holder_that_is_gone(time: FakeClock, vtqueue: Callable[..., str], lea
     assert re.fullmatch(rf"nightly +\(free\) +2 +- +the process of {host} is dead", vtqueue("leases").splitlines()[1])
 
 
+def test_a_lease_that_a_clock_has_stamped_that_was_ahead(
+    time: FakeClock, vtqueue: Callable[..., str], lease: Lease
+) -> None:
+    """No lease is shown to last for longer than its ttl."""
+    time.advance(86_400)
+    lease.acquire()
+    time.advance(-86_400)
+    lease.renew()
+    assert vtqueue("leases").splitlines()[1].split()[-3:] == ["in", "30", "s"]
+
+
 def test_the_end_of_a_term(leases: Any, boot: BootClock, alias: str) -> None:
     """In the history a term ends when its lease did, however late the next one begins; and a proven death is one."""
     first, second = leases(), leases()

@@ -145,11 +145,12 @@ GUARD = OF_HOLDER + hidden("job.state = 'RUNNING'")
 # of a burial: a job that waits may be cancelled, and has no holder
 GUARD_OF_BURIAL = OF_HOLDER + hidden("job.state = CASE mine.worker_id WHEN '' THEN 'READY' ELSE 'RUNNING' END")
 
-# A lease that was extended does not end sooner, except after a step of the clock (``afresh``).
+# A lease that was extended does not end sooner, except after a step of the clock (``afresh``). Else each renewal moves
+# the end of the lease, though the clock stands still: who watches a leader recognises its renewals by that.
 RENEW = f"""
 UPDATE vtqueue_job AS job
 SET lease_until = CASE WHEN %(afresh)s THEN %(now)s + job.lease_us
-    ELSE greatest(job.lease_until, %(now)s + job.lease_us) END
+    ELSE greatest(job.lease_until + 1, %(now)s + job.lease_us) END
 FROM {HELD.mine} WHERE {GUARD}"""
 
 # Of a control loop, whose other leases are not to wait for a row that a transaction of the project has locked.
@@ -159,7 +160,7 @@ WITH unlocked AS MATERIALIZED (
 )
 UPDATE vtqueue_job AS job
 SET lease_until = CASE WHEN %(afresh)s THEN %(now)s + job.lease_us
-    ELSE greatest(job.lease_until, %(now)s + job.lease_us) END
+    ELSE greatest(job.lease_until + 1, %(now)s + job.lease_us) END
 FROM {HELD.mine}, unlocked WHERE unlocked.id = job.id AND {GUARD}
 RETURNING {hexed("job.id")}, job.claims"""
 

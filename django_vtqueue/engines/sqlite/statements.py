@@ -126,10 +126,11 @@ def guard(job: HeldJob) -> tuple[str, int, str]:
     return job.id, job.claims, job.worker_id
 
 
-# A lease that was extended does not end sooner, except after a step of the clock (``:afresh``).
+# A lease that was extended does not end sooner, except after a step of the clock (``:afresh``). Else each renewal moves
+# the end of the lease, though the clock stands still: who watches a leader recognises its renewals by that.
 RENEW = f"""
 UPDATE vtqueue_job
-SET lease_until = CASE WHEN :afresh THEN :now + lease_us ELSE max(lease_until, :now + lease_us) END
+SET lease_until = CASE WHEN :afresh THEN :now + lease_us ELSE max(lease_until + 1, :now + lease_us) END
 FROM json_each(:held) AS mine WHERE {GUARD}"""
 
 NOT_HELD = f"""
