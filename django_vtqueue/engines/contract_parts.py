@@ -171,6 +171,12 @@ class RowLocks:
         A claim does so before it looks for what is due in them.
         """
 
+    def lock_keys(self, keys: Collection[str]) -> None:
+        """Keep claims from parking jobs of these concurrency keys until the transaction ends.
+
+        A settlement does so before it unparks: who parks one now could not be told that there is a place.
+        """
+
     def lock_copies(self, jobs: Sequence[HeldJob]) -> None:
         """Let no other transaction change the rows of these jobs before this one ends."""
 
@@ -269,7 +275,7 @@ class Limiting(ABC):
         """
 
     def held_of_keys(self, keys: Collection[str]) -> dict[str, int]:
-        """Return how many jobs of each concurrency key are held or hidden."""
+        """Return how many jobs of each concurrency key are held or hidden, without a lock."""
         return defaultdict(int, self.look_up(keys=keys).keys)
 
     def rates(self, keys: Collection[str]) -> dict[str, RateState]:

@@ -286,7 +286,7 @@ class Queue:
                 return jobs  # else all that was taken became dead letters: claim what is due behind them
             if seen and not (found.ended or found.copies_due):  # the lock is free: their holders get the time to renew
                 clock.wait(APART)
-        return self._claim_due(limit, gaps, holder) if self._unparking.sweep_if_due(engine) else []
+        return self._claim_due(limit, gaps, holder) if self._unparking.look_if_due(engine) else []
 
     def ack(self, job: ClaimedJob, result: Any = None) -> None:
         """See ClaimedJob.ack."""

@@ -5,7 +5,7 @@ gone in a way that no settlement tells of. It writes nothing where nothing is to
 """
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..core.clock import SECOND
 from ..core.rates import RateLimit
@@ -17,8 +17,10 @@ from .limits import BEING_PUT_BACK, SOON, KeyLimit, Limits, of_rate_key
 from .quotas import of_queue
 
 PERIOD = 1.0  # seconds
-UNPARKED_BATCH = 500  # jobs of a key
-KEYS_BATCH = 200  # that one look goes through
+UNPARKED_BATCH = 500  # jobs, with which a look ends
+KEYS_BATCH = 200  # that a look goes through
+LOOK_AGAIN = 0.1  # seconds, after a look that has failed
+SWEEPING_SHARE = 0.1  # of the time, that sweeps take; the looks of one follow each other at once
 RATE_KEY = of_rate_key("")
 
 
@@ -32,7 +34,10 @@ def unpark_after(engine: Engine, settlements: Sequence[Settlement]) -> None:
     for settlement in settlements:
         if (key := settlement.job.concurrency_key) is not None:
             ended[key] = ended.get(key, 0) + (1 if settlement.job.worker_id else 0)
-    if ended and engine.unpark({key: count or 1 for key, count in ended.items()}):
+    if not ended:
+        return
+    engine.lock_keys(ended)
+    if engine.unpark({key: count or 1 for key, count in ended.items()}):
         for settlement in settlements:
             settlement.unparked = settlement.job.concurrency_key is not None
 
@@ -42,78 +47,111 @@ def _names(keys: Iterable[str]) -> list[str]:
     return [key.removeprefix(RATE_KEY) for key in keys if key.startswith(RATE_KEY)]
 
 
-def _is_in_line(limit: KeyLimit) -> bool:
-    """Return whether a job that was stored in order waits for its turn: its code says so, or is not known here."""
-    return limit.ordered or not limit.loaded
+def _is_in_line(parked: Parked, limit: KeyLimit) -> bool:
+    """Return whether the jobs of a key wait for their turn: they were stored in order, and their code wants it so.
+
+    Or their code is not known here.
+    """
+    return parked.stuck is not None and (limit.ordered or not limit.loaded)
 
 
 class Unparking:
-    """The sweep of one claimer, which goes on where it ended the last time."""
+    """The sweeps of one claimer: each goes through all keys, by looks at some. ``next_at``: the next look (monotonic).
+
+    A look that puts back too much does no harm, for claims judge each job again. So it locks no concurrency key.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._parked_after = self._rates_after = ""  # the keys behind which to go on; "": it begins anew
-        self._next_at = 0.0  # monotonic
+        self._parked_after: str | None = ""  # the key behind which the sweep goes on; None: it is through
+        self._rates_after: str | None = ""
+        self._took = 0.0  # seconds, by this sweep
+        self.next_at = 0.0
 
-    def sweep(self, engine: Engine) -> tuple[int, bool]:
-        """Put jobs back into the line; return how many, and whether there may be more."""
-        parked, booked = self.sweep_keys(engine), self.sweep_rates(engine)
-        more = max(parked, booked) >= UNPARKED_BATCH or bool(self._parked_after or self._rates_after)
-        return parked + booked, more
+    def look(self, engine: Engine) -> int:
+        """Put jobs of the next keys back into the line; return how many."""
+        began = time.monotonic()
+        self.next_at = began + LOOK_AGAIN
+        back = 0 if self._parked_after is None else self.sweep_keys(engine)
+        back += 0 if self._rates_after is None else self.sweep_rates(engine)
+        self.next_at = time.monotonic()
+        self._took += self.next_at - began
+        if self._parked_after is None and self._rates_after is None:
+            self._parked_after = self._rates_after = ""
+            self.next_at += max(PERIOD, self._took / SWEEPING_SHARE)
+            self._took = 0.0
+        return back
 
-    def sweep_if_due(self, engine: Engine) -> bool:
-        """Put jobs back into the line, if the last look is a second ago; return whether some may be due now.
+    def look_if_due(self, engine: Engine) -> bool:
+        """Put jobs of the next keys back into the line, if it is time; return whether some may be due now.
 
         For code that claims without a worker, when it finds nothing that is due.
         """
-        if time.monotonic() < self._next_at:
-            return False
-        self._next_at = time.monotonic() + PERIOD
-        return self.sweep_keys(engine) + self.sweep_rates(engine) > 0
+        return time.monotonic() >= self.next_at and self.look(engine) > 0
 
     def sweep_keys(self, engine: Engine) -> int:
-        """Unpark jobs of concurrency keys that are not at their limit; return how many.
+        """Unpark jobs of the next concurrency keys that are not at their limit; return how many.
 
-        One key in a transaction: two looks, or a look and a settlement, may want the same keys in another order.
+        Jobs of keys without a limit go first, some of each key, until few are left.
         """
-        found, back = engine.parked(self._parked_after, KEYS_BATCH), 0
-        for parked in found:
-            if self._to_unpark(engine, parked):
+        found = engine.parked(self._parked_after or "", KEYS_BATCH)
+        limits = {parked: self._limits.of_key(parked.queue_name, parked.task_path) for parked in found}
+        limits = {parked: limit for parked, limit in limits.items() if self._is_of_mine(engine, parked.queue_name)}
+        free = [parked for parked, limit in limits.items() if limit.most is None]
+        back = self._unpark(engine, {parked: UNPARKED_BATCH // len(free) + 1 for parked in free}, limits)
+        if back >= UNPARKED_BATCH:  # they may have more
+            return back
+        self._parked_after = found[-1].key if len(found) == KEYS_BATCH else None
+        counts: dict[Parked, int] = {}
+        for parked, room in self._rooms(engine, limits).items():
+            if sum(counts.values()) >= UNPARKED_BATCH:
+                self._parked_after = [*counts][-1].key
+                break
+            counts[parked] = room
+        return back + self._unpark(engine, counts, limits)
+
+    def _is_of_mine(self, engine: Engine, queue_name: str) -> bool:
+        """Return whether the limits of a queue are known here; what another backend serves is left to its workers."""
+        return self._limits.options.serves(queue_name) or not options_for(queue_name, engine.alias).serves(queue_name)
+
+    def _rooms(self, engine: Engine, limits: Mapping[Parked, KeyLimit]) -> dict[Parked, int]:
+        """Return how many jobs of keys with a limit may be unparked: as many as may run."""
+        most = {parked: limit.most for parked, limit in limits.items() if limit.most is not None}
+        held = engine.held_of_keys([parked.key for parked in most])
+        rooms = {parked: min(max(number - held[parked.key], 0), UNPARKED_BATCH) for parked, number in most.items()}
+        for parked in rooms:
+            if parked.stuck == 0 and _is_in_line(parked, limits[parked]):
+                rooms[parked] = 0
+        return rooms
+
+    def _unpark(self, engine: Engine, counts: Mapping[Parked, int], limits: Mapping[Parked, KeyLimit]) -> int:
+        """Unpark up to so many jobs of each of these keys; return how many."""
+        back = 0
+        for ordered in (False, True):
+            some = {
+                parked.key: count
+                for parked, count in counts.items()
+                if count and ordered == (parked.stuck is not None and not _is_in_line(parked, limits[parked]))
+            }
+            if some:
                 with engine.transaction():
-                    back += self._unpark(engine, parked, self._to_unpark(engine, parked))
-        self._parked_after = found[-1].key if len(found) == KEYS_BATCH else ""
+                    back += engine.unpark(some, ordered=ordered)
         return back
-
-    def _unpark(self, engine: Engine, parked: Parked, count: int) -> int:
-        """Unpark up to so many jobs of a key; return how many."""
-        ordered = parked.stuck is not None and not _is_in_line(self._limits.of_key(parked.queue_name, parked.task_path))
-        return engine.unpark({parked.key: count}, ordered=ordered) if count else 0
-
-    def _to_unpark(self, engine: Engine, parked: Parked) -> int:
-        """Return how many parked jobs of a key are to be unparked: as many as may run.
-
-        What another backend serves is left to its own workers, which know its limits.
-        """
-        name = parked.queue_name
-        if not self._limits.options.serves(name) and options_for(name, engine.alias).serves(name):
-            return 0
-        limit, count = self._limits.of_key(parked.queue_name, parked.task_path), UNPARKED_BATCH
-        if limit.most is not None:
-            count = min(count, max(limit.most - engine.held_of_keys([parked.key])[parked.key], 0))
-        return min(count, parked.stuck) if parked.stuck is not None and _is_in_line(limit) else count
 
     def sweep_rates(self, engine: Engine) -> int:
         """Put back jobs whose rate has changed, or was used by a clock that was ahead; return how many.
 
         Rates that are unused are forgotten.
         """
-        found, now, back = engine.all_rates(self._rates_after, KEYS_BATCH), engine.now(), 0
+        found, now, back = engine.all_rates(self._rates_after or "", KEYS_BATCH), engine.now(), 0
         booked = engine.look_up(booked=_names(key for key, _ in found)).booked
         unused: list[str] = []
+        changed: dict[str, str] = {}
         for key, state in found:
             name = key.removeprefix(RATE_KEY)
             if key.startswith(RATE_KEY) and name in booked:
-                back += self._unbook(engine, name, state, booked[name].task_path, now)
+                if self._is_changed(name, state, booked[name].task_path, now):
+                    changed[name] = booked[name].task_path
             elif state.next_at <= now:
                 unused.append(key)
             elif (rate := self._limits.rate_of_queue(key)) and state.interval != rate.interval:
@@ -123,8 +161,10 @@ class Unparking:
                 known = engine.look_up(rates=unused, booked=_names(unused))
                 over = [key for key, (next_at, _) in known.rates.items() if next_at <= now]
                 engine.forget_rates([key for key in over if key.removeprefix(RATE_KEY) not in known.booked])
-        self._rates_after = found[-1][0] if len(found) == KEYS_BATCH else ""
-        return back
+        unbooked = self._unbook(engine, changed, dict(found), now) if changed else 0
+        if unbooked < UNPARKED_BATCH:  # else these keys may have more
+            self._rates_after = found[-1][0] if len(found) == KEYS_BATCH else None
+        return back + unbooked
 
     def _take_over(self, engine: Engine, key: str, rate: RateLimit) -> int:
         """Have as many starts be owed to the rate of a queue in this code as are owed to the one that is stored.
@@ -157,21 +197,37 @@ class Unparking:
                 engine.set_rates(cut)
         clock_repair.was_ahead = False
 
-    def _unbook(self, engine: Engine, key: str, state: RateState, task_path: str, now: int) -> int:
-        """Put back the jobs of a rate key, if the moments booked for them are not those of the rate now."""
+    def _is_changed(self, key: str, state: RateState, task_path: str, now: int) -> bool:
+        """Return whether the moments booked for the jobs of a rate key are not those of the rate now."""
         limit = self._limits.of_key("", task_path)
         if not limit.loaded and state.interval != BEING_PUT_BACK:
-            return 0
-        name, rate = of_rate_key(key), self._limits.rate_now(limit, key, state)
-        if rate and self._limits.state_by(rate, task_path, state, now) == state:
-            return 0
+            return False
+        rate = self._limits.rate_now(limit, key, state)
+        return not rate or self._limits.state_by(rate, task_path, state, now) != state
+
+    def _unbook(self, engine: Engine, changed: Mapping[str, str], found: Mapping[str, RateState], now: int) -> int:
+        """Put back jobs of rate keys with changed rates, key after key, and have their states be by the new rates.
+
+        ``changed``: the task of each key; ``found``: the states as they were read. Return how many jobs.
+        """
+        back, states = 0, {}
         with engine.transaction():
-            state = engine.rates([name]).get(name, state)  # a claim may have used it
-            back = engine.unbook(key, now + 2 * SOON if rate else now, UNPARKED_BATCH)
-            if rate:
-                next_at, interval = self._limits.state_by(rate, task_path, state, now)
-                is_over = back < UNPARKED_BATCH
-                engine.set_rates({name: RateState(next_at, interval if is_over else BEING_PUT_BACK)})
-                if is_over:
-                    self._limits.set_right(key)
+            known = {**found, **engine.rates([of_rate_key(key) for key in changed])}  # claims may have used them
+            for key, task_path in changed.items():
+                state = known[of_rate_key(key)]
+                if not self._is_changed(key, state, task_path, now):
+                    continue  # another process has put it right
+                rate = self._limits.rate_now(self._limits.of_key("", task_path), key, state)
+                here = engine.unbook(key, now + 2 * SOON if rate else now, UNPARKED_BATCH)
+                back += here
+                if rate:
+                    next_at, interval = self._limits.state_by(rate, task_path, state, now)
+                    is_over = here < UNPARKED_BATCH
+                    states[of_rate_key(key)] = RateState(next_at, interval if is_over else BEING_PUT_BACK)
+                    if is_over:
+                        self._limits.set_right(key)
+                if back >= UNPARKED_BATCH:
+                    break
+            if states:
+                engine.set_rates(states)
         return back

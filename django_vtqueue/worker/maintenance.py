@@ -80,9 +80,10 @@ class Maintenance:
             self.next_at, self._more_at = now + PERIOD, inf  # also if a part fails
             if claiming:
                 yield "ending leases", self._end_leases
-            yield "unparking", self._unpark
             yield "burying what is overdue", self._bury_overdue
             yield "pruning", lambda: self.engine.prune(self.engine.now(), PRUNED_BATCH)
+        if now >= self.unparking.next_at:
+            yield "unparking", self._unpark
 
     def _tidy(self, now: float, contended: bool) -> None:
         """Keep the database's log short; say once if another connection lets it grow."""
@@ -134,14 +135,13 @@ class Maintenance:
         self.work.next_claim.forget()
         ring(self.work.backend.database, self.work.backend.settings.doorbells)
 
-    def _unpark(self) -> int:
-        """Put back some jobs that a limit holds up without a reason; return a whole batch if there may be more."""
+    def _unpark(self) -> None:
+        """Put back some jobs that a limit holds up without a reason."""
         work = self.work
+        back = self.unparking.look(self.engine)
         self.unparking.cut_rates(self.engine, self.clock_repair)
-        back, more = self.unparking.sweep(self.engine)
         if work.backend.limits.queues:
             work.next_claim.forget()  # what is due in a queue at its limit has become more, or may be claimed now
         if back:
             work.next_claim.expect(0)
             ring(work.backend.database, work.backend.settings.doorbells)
-        return PRUNED_BATCH if more else 0

@@ -39,8 +39,8 @@ class PeriodicWork:
 
     def next_at(self) -> float:
         """Return when a part is due (monotonic)."""
-        parts = (self.heartbeat.next_at, self.clock_repair.next_at, self.maintenance.next_at)
-        return min(*parts, self.schedules.next_at())
+        maintenance = min(self.maintenance.next_at, self.maintenance.unparking.next_at)
+        return min(self.heartbeat.next_at, self.clock_repair.next_at, maintenance, self.schedules.next_at())
 
     def do_what_is_due(self) -> None:
         """Do what is due, before a turn."""

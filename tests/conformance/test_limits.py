@@ -1,10 +1,13 @@
 """Limits: how many jobs of a queue or a key are held at once, and in which order; what is over them is parked."""
 
 import random
+import time
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from django.db.models import F
 
 from django_vtqueue import control
 from django_vtqueue.conf import parse
@@ -12,7 +15,7 @@ from django_vtqueue.core.clock import LAST, from_instant, to_instant
 from django_vtqueue.core.ids import new_id
 from django_vtqueue.core.job import HeldJob, NewJobs, Scope
 from django_vtqueue.core.settlement import Settlement, released, succeeded
-from django_vtqueue.queue import claims
+from django_vtqueue.queue import claims, unparking
 from django_vtqueue.queue.claims import Claims, Taken, collect
 from django_vtqueue.queue.limits import Limits
 from django_vtqueue.queue.pauses import pause
@@ -284,6 +287,49 @@ def test_a_changed_limit_holds_at_once(limited: Limited, changed: dict[str, Any]
     limited.tasks["app.one"] = changed
     limited.look()
     assert names(limited.claim()) == expected
+
+
+def sweep(look: Unparking, limited: Limited, most: int) -> int:
+    """Return how many looks a sweep takes; fail if one is not made at once, or puts back more than ``most`` jobs."""
+    for number in range(1, 1000):
+        assert look.next_at <= time.monotonic()
+        assert look.look(limited.engine) <= most
+        if look.next_at > time.monotonic() + unparking.PERIOD / 2:
+            return number
+    pytest.fail("the sweep does not end")
+
+
+def test_a_limit_of_many_keys_is_removed(limited: Limited) -> None:
+    """One sweep puts all jobs back, some hundred with each look; no look waits before it goes on."""
+    keys = [f"k{number % 1000:03}" for number in range(3000)]
+    limited.publish("app.one", *keys, concurrency_keys=keys)
+    limited.bench.jobs.update(moved_from=F("due_at"), due_at=LAST)
+    limited.tasks["app.one"] = {}
+    assert sweep(Unparking(limited.limits), limited, most=2 * unparking.UNPARKED_BATCH) <= 15
+    assert limited.parked == set()
+
+
+def test_a_limit_of_many_keys_is_raised(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One sweep puts as many jobs of each key back as may run, and no more; no look waits before it goes on."""
+    monkeypatch.setattr(unparking, "UNPARKED_BATCH", 20)
+    monkeypatch.setattr(unparking, "KEYS_BATCH", 10)
+    keys = [f"k{number % 25:02}" for number in range(150)]
+    limited.publish("app.one", *keys, concurrency_keys=keys)
+    limited.publish("app.two", *["free"] * 100, key="k07 free")
+    limited.bench.jobs.update(moved_from=F("due_at"), due_at=LAST)
+    limited.tasks |= {"app.one": {"concurrency": 4}, "app.two": {}}
+    assert sweep(Unparking(limited.limits), limited, most=45) <= 15
+    back = limited.bench.jobs.filter(moved_from=None).values_list("concurrency_key", flat=True)
+    assert Counter(back) == Counter({**dict.fromkeys(keys, 4), "k07 free": 100})
+
+
+def test_a_look_that_fails_is_made_again_a_bit_later(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker neither spins nor forgets it."""
+    look = Unparking(limited.limits)
+    monkeypatch.setattr(limited.engine, "parked", lambda after, limit: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        look.look(limited.engine)
+    assert 0 < look.next_at - time.monotonic() < unparking.PERIOD
 
 
 def test_a_task_that_is_not_loaded(limited: Limited) -> None:

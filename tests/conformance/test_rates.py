@@ -1,11 +1,13 @@
 """Rates: a job that comes too early is moved once, to the moment booked for it; a queue over its rate is left out."""
 
+from time import monotonic
 from typing import Any
 
 import pytest
+from django.db.models import F
 
 from django_vtqueue import control
-from django_vtqueue.core.clock import to_instant
+from django_vtqueue.core.clock import SECOND, from_instant, to_instant
 from django_vtqueue.core.job import Scope
 from django_vtqueue.core.settlement import released
 from django_vtqueue.engines.contract_parts import RateState
@@ -239,6 +241,23 @@ def test_many_moments_are_given_back(limited: Limited, monkeypatch: pytest.Monke
         limited.claim(now)
     assert moments(limited)[-1] < 20
     assert limited.engine.rates(["key:r"])["key:r"][1] == 1_000_000
+
+
+@pytest.mark.parametrize("rate", ["1/s", None], ids=["changed", "removed"])
+def test_a_rate_of_many_keys(limited: Limited, monkeypatch: pytest.MonkeyPatch, rate: str | None) -> None:
+    """One sweep puts the jobs of all keys back, some hundred with each look; no look waits before it goes on."""
+    monkeypatch.setattr(type(limited.engine), "now", lambda engine: at(5))
+    keys = [f"r{number % 300:03}" for number in range(1500)]
+    limited.publish("app.second", *keys, rate_keys=keys)
+    limited.bench.jobs.update(moved_from=F("due_at"), due_at=from_instant(at(3600)))
+    limited.engine.set_rates({f"key:{key}": RateState(at(7200), 3600 * SECOND) for key in keys})
+    limited.tasks["app.second"] = {} if rate is None else {"rate": rate}
+    look, looks = Unparking(limited.limits), 0
+    while moments(limited):
+        assert look.next_at <= monotonic()
+        assert look.look(limited.engine) <= 2 * unparking.UNPARKED_BATCH
+        looks += 1
+    assert looks <= 10
 
 
 def test_a_clock_that_was_ahead(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,7 +76,7 @@ class World:
             if self.now >= self.look_at:
                 self.look_at = self.now + SECOND
                 for looks in self.random.sample(self.looks, len(self.looks)):
-                    looks.sweep(self.bench.engine)
+                    looks.look(self.bench.engine)
             if step >= STEPS and not self.bench.jobs.exclude(state="SUCCESSFUL").exists():
                 return
             self.go_on(1.0 if step < STEPS else 5.0)

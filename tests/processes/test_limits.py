@@ -8,6 +8,7 @@ from django.core.management import CommandError
 
 from django_vtqueue import Queue
 from django_vtqueue.core import clock
+from django_vtqueue.core.clock import LAST_INSTANT
 from django_vtqueue.management.worker_options import weighed
 from tests.project import limited, tasks
 
@@ -119,6 +120,16 @@ def test_what_an_expired_job_has_held_up(database: Database, start_worker: Start
     start_worker("--queues", "default", constants=NEVER_LOOKS | {"worker.periodic.HEARING_LOOK": 3600})
     database.wait_for(second)
     assert database.letter(first)
+
+
+@both_engines
+def test_a_limit_of_many_keys(database: Database, start_worker: Start, journal: Journal) -> None:
+    """What is held up without a reason is put back for all keys at once: a worker does not rest between two parts."""
+    constants = {"worker.maintenance.PRUNING_SHARE": 1e-9, "queue.unparking.SWEEPING_SHARE": 1e-9}
+    database.enqueue_many(limited.of_tenant, [(str(journal.path), None, tenant) for tenant in range(600)])
+    database.write(f"UPDATE vtqueue_job SET moved_from = due_at, due_at = {LAST_INSTANT}")
+    start_worker("--threads", "2", constants=constants)
+    wait_until(lambda: not database.rows(f"SELECT 1 FROM vtqueue_job WHERE due_at = {LAST_INSTANT}"))
 
 
 @pytest.mark.parametrize("how", [["--threads", "4"], ["--processes", "2", "--threads", "2"]])

@@ -6,6 +6,7 @@ rows of a full queue would keep another claim from them when a place is free. It
 due.py. A settlement waits: who has the lock may be about to park a job that may start now.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -173,6 +174,12 @@ class PostgreSQLLimits(PostgreSQLConnection):
         self._lock(OF_QUEUE, queues)
         self._lock(OF_RATE, rates)
 
+    def lock_keys(self, keys: Collection[str]) -> None:
+        self._lock(OF_CONCURRENCY, keys)
+
+    def held_of_keys(self, keys: Collection[str]) -> dict[str, int]:
+        return defaultdict(int, self._of(HELD_OF_KEYS, {"keys": [*keys]}))
+
     def _of(self, sql: str, given: dict[str, list[str]]) -> Sequence[Any]:
         """Return what a statement finds for keys, if there are any."""
         return self._rows(sql, given) if given["keys"] else ()
@@ -181,11 +188,8 @@ class PostgreSQLLimits(PostgreSQLConnection):
         self._run(PARK, {"ids": list(handles)})
 
     def unpark(self, keys: Mapping[str, int], *, ordered: bool = False) -> int:
-        with self.transaction():
-            given = self._lock(OF_CONCURRENCY, keys)
-            limits = [keys[key] for key in given["keys"]]
-            with self.uncompiled() if len(limits) > MANY_KEYS else nullcontext():
-                return self._run(UNPARK, {**given, "limits": limits, "ordered": ordered})
+        with self.uncompiled() if len(keys) > MANY_KEYS else nullcontext():
+            return self._run(UNPARK, {"keys": [*keys], "limits": [*keys.values()], "ordered": ordered})
 
     def unpark_rows(self, handles: Sequence[Handle]) -> int:
         return self._run(UNPARK_ROWS, {"ids": list(handles)})
