@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from functools import cached_property
 from hashlib import blake2b
 from typing import Any
 
@@ -16,7 +15,7 @@ from ..core import clock
 from ..core.humanize import local, time_of
 from ..core.ids import digits_in, instant_of, parse_id
 from ..core.names import is_reserved
-from ..engines import database_now, engine_for
+from ..engines import engine_for
 from ..inspection.lists import TEXT, ListQuery, Page, RowKey, count_jobs, ending, list_jobs, list_letters
 from ..inspection.state import count_children
 from ..tasks.signatures import masks_of
@@ -38,6 +37,7 @@ class KeyedList(LeanChangeList):
 
     looked: Any
     looked_back: Any
+    now: int  # the instant as of which the page was read
 
     def get_queryset(self, request: HttpRequest, *args: Any, **kwargs: Any) -> QuerySet[Any]:
         """Return all rows: an action is for those selected by id, whatever they have become meanwhile."""
@@ -54,9 +54,13 @@ class KeyedList(LeanChangeList):
         """Read a page; see Django's for what is set."""
         self.trail = read_trail(request.GET.get(TRAIL))
         self.after = next(iter(read_trail(f"[{request.GET.get(AFTER)}]")), None)
-        self.list_query = self.criteria()
-        self.page = self.found()
-        self.result_list = self.page.rows
+        with engine_for(self.queryset.db).snapshot() as self.now:
+            self.list_query = self.criteria()
+            self.page = self.found()
+            self.result_list = self.page.rows
+            self.count()
+        for row in self.result_list:
+            row.as_of = self.now
         self.summarise()
         self.result_count = len(self.result_list)
         self.show_full_result_count, self.full_result_count = False, self.result_count
@@ -68,7 +72,7 @@ class KeyedList(LeanChangeList):
         criteria: dict[str, Any] = {"text": self.query.strip(" …")[:LONGEST_TEXT]}
         for spec in self.filter_specs:
             if isinstance(spec, Filter):
-                criteria |= spec.criteria(database_now())
+                criteria |= spec.criteria(self.now)
         return ListQuery(**criteria)
 
     def found(self) -> Page:
@@ -90,17 +94,16 @@ class KeyedList(LeanChangeList):
         """Return the instant for which a key stands, if the list is in the order of time."""
         raise NotImplementedError
 
+    def count(self) -> None:
+        """Count what is shown beside the rows."""
+
     def summarise(self) -> None:
-        """Give each row the summary of its arguments, with what is secret hidden."""
+        """Give each row the summary of its arguments, with what is secret hidden; it may import the task."""
         mask = masks_of(self.queryset.db)
         for row in self.result_list:
             kind = row.task_path, row.queue_name
             payload = row.payload_size if row.short_payload is None else row.short_payload
             row.summary = display.summary(payload, *kind, self.queryset.db, mask(*kind))
-
-    @property
-    def now(self) -> int:
-        return engine_for(self.queryset.db).now()
 
     @property
     def size(self) -> int:
@@ -113,7 +116,8 @@ class KeyedList(LeanChangeList):
         ``as_of_now``: what of a row changes with time alone.
         """
         rows = [
-            ([item for item in vars(row).items() if item[0] != "_state"], as_of_now(row)) for row in self.result_list
+            ([item for item in vars(row).items() if item[0] not in ("_state", "as_of")], as_of_now(row))
+            for row in self.result_list
         ]
         choices = [
             (choice["display"], choice["selected"]) for spec in self.filter_specs for choice in spec.choices(self)
@@ -157,20 +161,20 @@ class JobList(KeyedList):
     looked = gettext_lazy("Looked at %(number)s jobs.")
     looked_back = gettext_lazy("Looked at %(number)s jobs, back to %(time)s.")
 
-    def summarise(self) -> None:
-        super().summarise()
+    def count(self) -> None:
+        """Count the children that rows wait for, and the jobs of each state that the other filters leave.
+
+        None of these for the search of a text.
+        """
         count_children(self.result_list)
+        text = self.list_query.text
+        self.counts = {} if text else count_jobs(self.root_queryset, self.list_query, COUNTED, self.now)
 
     def look(self, rows: QuerySet[Any]) -> Page:
         return list_jobs(rows, self.list_query, self.after, size=self.size, limit=self.list_per_page, now=self.now)
 
     def time_of_key(self, key: RowKey) -> int | None:
         return instant_of(str(key[0])) if len(key) == 1 else None
-
-    @cached_property
-    def counts(self) -> dict[str, tuple[int, bool]]:
-        """How many jobs of each state the other filters leave; none for the search of a text."""
-        return {} if self.list_query.text else count_jobs(self.root_queryset, self.list_query, COUNTED, self.now)
 
 
 class LetterList(KeyedList):

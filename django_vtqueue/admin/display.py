@@ -19,6 +19,7 @@ from ..core.humanize import duration, local, time_of, whole
 from ..core.ids import shown_worker
 from ..core.masks import MASKED, Mask
 from ..core.text import printable, shorten, storable
+from ..engines import database_now
 from ..fields import text_of
 from ..inspection.state import is_overdue, state_word, waiting_sentence
 from ..models import Job, JobOrLetter
@@ -26,6 +27,13 @@ from ..tasks.signatures import in_names, mask_of, shown_call
 
 LONGEST = 50_000  # characters of a value that are shown
 SUMMARY, ARGUMENT = 100, 40  # characters of the arguments in a list, and of one of them
+
+
+def now_of(row: Any) -> int:
+    """Return the instant as of which a page shows a row: all that it says of the row is as of one instant."""
+    if "as_of" not in vars(row):
+        row.as_of = database_now()
+    return int(row.as_of)
 
 
 def moment(value: datetime | None, text: str = "") -> SafeString | str:

@@ -19,7 +19,7 @@ from django.utils.translation import gettext_lazy as _
 from ..core import clock, history, states
 from ..core.humanize import duration, time_of
 from ..core.ids import digits_in, parse_id
-from ..engines import database_now
+from ..engines import engine_for
 from ..inspection.lists import ending
 from ..inspection.state import limits_for
 from ..inspection.trees import find, has_tree
@@ -75,7 +75,9 @@ class EntryAdmin(StepsActions):
     @admin.display(description=_("situation"))
     def situation(self, entry: JobOrLetter) -> str:
         try:
-            return why(entry, database_now(), limits_for(entry.queue_name, entry._state.db, entry.task_path))
+            limits = limits_for(entry.queue_name, entry._state.db, entry.task_path)
+            with engine_for(str(entry._state.db)).snapshot():
+                return why(entry, display.now_of(entry), limits)
         except (TypeError, ValueError):  # a damaged row of the job, or of a worker
             return "-"
 

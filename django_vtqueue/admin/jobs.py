@@ -16,7 +16,6 @@ from ..core import clock, copies, states
 from ..core.humanize import duration
 from ..core.ids import shown_worker
 from ..core.names import LEASE
-from ..engines import database_now
 from ..inspection.state import is_overdue, state_word
 from ..inspection.why import wait
 from ..models import Job
@@ -73,7 +72,7 @@ class JobAdmin(EntryAdmin):
         if obj and obj.reserved:
             return RESERVED_FIELDSETS
         (name, options), attempts, (last, details) = super().get_fieldsets(request, obj)
-        if obj and state_word(obj, database_now()) == "running":
+        if obj and state_word(obj, display.now_of(obj)) == "running":
             options = {**options, "fields": tuple(field for field in options["fields"] if field != "situation")}
             details = {**details, "fields": ("situation", *details["fields"])}
         return [(name, options), attempts, (last, details)]
@@ -92,17 +91,17 @@ class JobAdmin(EntryAdmin):
 
     @admin.display(description=_("state"))
     def word(self, job: Job) -> SafeString:
-        word = state_word(job, database_now())
+        word = state_word(job, display.now_of(job))
         return display.badge(word, LABELS[word])
 
     @admin.display(description=_("when"))
     def when(self, job: Job) -> SafeString | str:
-        return display.timing(job, database_now())
+        return display.timing(job, display.now_of(job))
 
     @admin.display(description=_("when"))
     def timing(self, job: Job) -> SafeString | str:
         """Return the same for a list, and how long it has left to start."""
-        now, when = database_now(), self.when(job)
+        now, when = display.now_of(job), self.when(job)
         if job.start_by is None or job.state != states.READY or is_overdue(job, now):
             return when
         return format_html(gettext("{}; expires in {}"), when, duration(clock.to_instant(job.start_by) - now))
@@ -112,7 +111,7 @@ class JobAdmin(EntryAdmin):
 
     @admin.display(description=_("holder"))
     def holder(self, job: Job) -> str:
-        return gettext("free") if wait(job, database_now()) is not None else shown_worker(job.worker_id)
+        return gettext("free") if wait(job, display.now_of(job)) is not None else shown_worker(job.worker_id)
 
     @admin.display(description=_("token"))
     def token(self, job: Job) -> str:
@@ -120,8 +119,8 @@ class JobAdmin(EntryAdmin):
 
     @admin.display(description=_("lease"))
     def lease(self, job: Job) -> SafeString | str:
-        held = wait(job, database_now()) is None if job.reserved else job.state == states.RUNNING
-        return display.lease(job, database_now()) if held else "-"
+        held = wait(job, display.now_of(job)) is None if job.reserved else job.state == states.RUNNING
+        return display.lease(job, display.now_of(job)) if held else "-"
 
     @admin.display(description=_("queue"))
     def place(self, job: Job) -> str:
@@ -138,7 +137,7 @@ class JobAdmin(EntryAdmin):
 
     @admin.display(description=_("copies"))
     def running_copies(self, job: Job) -> SafeString:
-        running, now = copies.read(job.copies).values(), database_now()
+        running, now = copies.read(job.copies).values(), display.now_of(job)
         alive = present([copy.worker for copy in running])
         each = [(worker_link(copy.worker, alive, self.admin_site.name), duration(now - copy.since)) for copy in running]
         return format_html_join(", ", "{} ({})", each)
@@ -162,7 +161,7 @@ class JobAdmin(EntryAdmin):
         return self.has_run_permission(request)
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        kept = isinstance(obj, Job) and (state_word(obj, database_now()) == "running" or obj.reserved)
+        kept = isinstance(obj, Job) and (state_word(obj, display.now_of(obj)) == "running" or obj.reserved)
         return not kept and request.user.has_perm("vtqueue.delete_job")
 
     @admin.action(permissions=["run"], description=_("Run selected %(verbose_name_plural)s now"))

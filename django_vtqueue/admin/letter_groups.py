@@ -38,17 +38,27 @@ ORDERS = {"last": lambda group: (group.last, group.number), "count": lambda grou
 def page(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
     """Return the page of the groups that the query of the address asks for."""
     engine = engine_for(database_for())
-    now = engine.now()
+    with engine.snapshot() as now:
+        context = read(request, engine.alias, now)
+    context |= {
+        "may_requeue": model_admin.has_requeue_permission(request),
+        "may_discard": model_admin.has_delete_permission(request),
+    }
+    return model_admin.page(request, "admin/vtqueue/deadletter/groups.html", **context)
+
+
+def read(request: HttpRequest, database: str, now: int) -> dict[str, Any]:
+    """Return what the template shows."""
     chosen = {name: request.GET[name] for name in FILTERS if request.GET.get(name)}
     died = request.GET.get("died", "") if request.GET.get("died") in TIMES else ""
     order = request.GET.get("order") if request.GET.get("order") in ORDERS else "last"
     since = now - TIMES[died][0] * clock.SECOND if died else 0
-    letters = among(engine.alias, since, now, chosen.get("queue_name"))
+    letters = among(database, since, now, chosen.get("queue_name"))
     which = {name: value for name, value in chosen.items() if name != "queue_name"}
     found = sorted(groups(letters, which), key=ORDERS[str(order)], reverse=True)
     shown = Paginator(found, PER_PAGE).get_page(request.GET.get("page"))
     query = chosen | ({"died": died} if died else {})
-    context = {
+    return {
         "title": _("Dead letters by failure"),
         "rows": rows(letters, list(shown), query, since or min((group.first for group in shown), default=now), now),
         "page": shown,
@@ -60,13 +70,10 @@ def page(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
         "orders": {"last": _("the latest first"), "count": _("the most frequent first")},
         "earlier_query": urlencode({**query, "order": order, "page": shown.number - 1}),
         "later_query": urlencode({**query, "order": order, "page": shown.number + 1}),
-        "queues": names(engine.alias, "queue_name", MOST_QUEUES),
+        "queues": names(database, "queue_name", MOST_QUEUES),
         "tasks": sorted({group.task_path for group in found}),
         "exceptions": sorted({group.exception_class for group in found}),
-        "may_requeue": model_admin.has_requeue_permission(request),
-        "may_discard": model_admin.has_delete_permission(request),
     }
-    return model_admin.page(request, "admin/vtqueue/deadletter/groups.html", **context)
 
 
 # -- what is read ------------------------------------------------------------------------------------------------------

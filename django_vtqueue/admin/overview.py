@@ -1,6 +1,7 @@
 """The first page of the app: how each queue stands, what the workers do, and what is wrong.
 
-All is read anew for each look, in a dozen queries that read indexes or a few rows, and that stop counting somewhere.
+All is read anew for each look, in one snapshot: a dozen queries that read indexes or a few rows, and that stop counting
+somewhere.
 """
 
 import json
@@ -46,15 +47,11 @@ REFRESH = 5  # seconds
 def overview(request: HttpRequest, app_list: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return what the template of the overview shows; ``app_list``: as Django's admin gives it to its templates."""
     pages, engine = Pages(request, app_list), engine_for(database_for())
-    now = engine.now()
-    page = {
-        "pages": pages,
-        "path": request.path,
-        "refresh": REFRESH,
-        "updated": display.moment(clock.from_instant(now)),
-    }
+    page = {"pages": pages, "path": request.path, "refresh": REFRESH}
     try:
-        return page | sections(engine.alias, now, pages)
+        with engine.snapshot() as now:
+            page["updated"] = display.moment(clock.from_instant(now))
+            return page | sections(engine.alias, now, pages)
     except DatabaseError as error:
         if engine.trouble(error) is not Trouble.SCHEMA:
             raise

@@ -80,7 +80,9 @@ class QueueStateAdmin(ReadOnlyAdmin):
     def charts(self, request: HttpRequest) -> HttpResponse:
         """Show what was done over time."""
         engine = engine_for(database_for())
-        return self.page(request, "vtqueue/charts.html", **charts.context(request, engine, engine.now()))
+        with engine.snapshot() as now:
+            shown = charts.context(request, engine, now)
+        return self.page(request, "vtqueue/charts.html", **shown)
 
     def pause(self, request: HttpRequest) -> HttpResponse:
         """Ask for the reason and the end of a pause, and begin it; for a paused queue, change them."""

@@ -16,7 +16,7 @@ from django.views.decorators.http import require_POST
 
 from .. import requeueing
 from ..core import states
-from ..engines import database_now
+from ..engines import engine_for
 from ..inspection.why import why
 from ..models import DeadLetter, Job, Requeue
 from ..queue.dead_letters import MOST_COUNTED, Criteria
@@ -124,8 +124,9 @@ class RequeueAdmin(ReadOnlyAdmin):
             return "-"
         if not run.goes_on:
             return _("The job that goes on with it was discarded, purged, or has died: continue it, or stop it.")
-        step = requeueing.step_of(run)
-        return why(step, database_now()) if step else "-"  # it has just been done
+        with engine_for(str(run._state.db)).snapshot() as now:
+            step = requeueing.step_of(run)
+            return why(step, now) if step else "-"  # it has just been done
 
     @admin.display(description=gettext_lazy("a minute"))
     def pace(self, run: Requeue) -> str:

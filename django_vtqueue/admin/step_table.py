@@ -9,7 +9,7 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from ..core import clock, steps
 from ..core.masks import Mask
-from ..engines import database_now
+from ..engines import engine_for
 from ..fields import text_of
 from ..inspection.trees import ChildJob, children_of
 from ..models import JobOrLetter
@@ -39,7 +39,8 @@ def made(entry: JobOrLetter, site: str) -> SafeString | str:
     except (ValueError, RecursionError):
         return display.unreadable(text_of(entry.steps), own)
     rows = [step(number, record, own) for number, record in enumerate(found.done, 1)]
-    children = children_of(entry, found.done, own, database_now(), CHILDREN)
+    with engine_for(str(entry._state.db)).snapshot() as now:
+        children = list(children_of(entry, found.done, own, now, CHILDREN))
     for row, record, some in zip(rows, found.done, children, strict=True):
         if isinstance(ids := record.get("children"), list):
             row["children"] = [child(each, site) for each in some]

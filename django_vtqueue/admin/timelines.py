@@ -14,7 +14,7 @@ from ..core import clock, copies, history, states, steps
 from ..core.humanize import duration
 from ..core.ids import shown_worker
 from ..core.text import storable
-from ..engines import database_for, database_now
+from ..engines import database_for
 from ..inspection.state import state_word
 from ..inspection.why import wait
 from ..models import Job, JobOrLetter, WorkerProcess
@@ -105,7 +105,7 @@ def last_attempt(entry: JobOrLetter) -> Iterator[history.Entry]:
     """Yield the attempt that the history does not have: the one that goes on (each copy of it), or that succeeded."""
     if not isinstance(entry, Job) or entry.state == states.READY:
         return
-    succeeded, now = entry.state == states.SUCCESSFUL, database_now()
+    succeeded, now = entry.state == states.SUCCESSFUL, display.now_of(entry)
     current = history.Entry(
         number=history.number(entry.history),
         worker=entry.worker_id,
@@ -130,7 +130,7 @@ def what_is_next(job: Job) -> Iterator[dict[str, Any]]:
     """Yield what is known of the future of a job."""
     if job.cancelled_at is not None:
         yield mark(_("asked to stop"), job.cancelled_at, job.cancelled_by)
-    now = database_now()
+    now = display.now_of(job)
     if job.state == states.READY:
         yield {"mark": LABELS[state_word(job, now)], "by": "", "moment": display.timing(job, now)}
 

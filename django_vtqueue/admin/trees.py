@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from ..core import clock, states
 from ..core.clock import to_instant
 from ..core.humanize import duration
-from ..engines import database_now
+from ..engines import engine_for
 from ..inspection.state import state_word
 from ..inspection.trees import Node, tree
 from ..models import Job, JobOrLetter
@@ -23,8 +23,8 @@ DEEPEST = 8  # steps of the indentation
 
 def family(entry: JobOrLetter, site: str) -> SafeString | str:
     """Return the tree of a job as a table; ``site``: the name of the admin site to link to."""
-    now = database_now()
-    found = tree(entry)
+    with engine_for(str(entry._state.db)).snapshot() as now:
+        found = tree(entry)
     if len(found.nodes) < 2:
         return "-"
     begin = min(to_instant(node.entry.enqueued_at) for node in found.nodes)

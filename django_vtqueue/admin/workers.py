@@ -22,7 +22,7 @@ from .. import control
 from ..core import clock, copies
 from ..core.humanize import duration
 from ..core.ids import shown_worker
-from ..engines import database_now, engine_for
+from ..engines import engine_for
 from ..inspection.overview import Held, begun, held
 from ..models import Job, WorkerProcess
 from ..queue.workers import SILENCE, serves
@@ -77,7 +77,7 @@ class WorkerProcessAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("state"))
     def status(self, worker: WorkerProcess) -> SafeString:
-        return badge(word_of(worker, database_now()))
+        return badge(word_of(worker, display.now_of(worker)))
 
     @admin.display(description=_("queues"))
     def served(self, worker: WorkerProcess) -> str:
@@ -89,16 +89,16 @@ class WorkerProcessAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("last heartbeat"))
     def heartbeat(self, worker: WorkerProcess) -> SafeString | str:
-        return heartbeat(worker, database_now())
+        return heartbeat(worker, display.now_of(worker))
 
     @admin.display(description=_("runs"))
     def doing(self, worker: WorkerProcess) -> SafeString | str:
         if worker.died_at:
             return ending(worker, self.admin_site.name, MOST_LEFT)
         engine = engine_for(str(worker._state.db))
-        now = engine.now()
-        jobs = begun(engine.alias, [worker.pk], LISTED, LOOKED_AT, now)
-        [row] = busy([worker], held(engine.alias, LOOKED_AT, now), jobs, now, self.admin_site.name)
+        with engine.snapshot() as now:
+            jobs = begun(engine.alias, [worker.pk], LISTED, LOOKED_AT, now)
+            [row] = busy([worker], held(engine.alias, LOOKED_AT, now), jobs, now, self.admin_site.name)
         return render_to_string("vtqueue/running.html", {"row": row})
 
     def get_fieldsets(self, request: HttpRequest, obj: Model | None = None) -> Any:
@@ -140,7 +140,7 @@ class WorkerProcessAdmin(ReadOnlyAdmin):
 
     def own_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """The page has the buttons, if the worker is there and the user may press them."""
-        word = word_of(row, database_now())
+        word = word_of(row, display.now_of(row))
         offered = word not in ("gone", "died") and self.has_stop_permission(request)
         return {"word": word, "ask_url": address(self.admin_site.name, "workerprocess_ask") if offered else None}
 

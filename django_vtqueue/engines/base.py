@@ -103,6 +103,13 @@ class Engine(Portable, Settling, RowLocks, Overflow, Limiting, DurableSteps, Clo
         """
 
     @abstractmethod
+    def snapshot(self) -> AbstractContextManager[int]:
+        """Have all that is read in the block be what was committed at one instant, and give that instant to the block.
+
+        Nothing is written in it, and nobody waits for it. Inside the caller's own transaction it sees what that sees.
+        """
+
+    @abstractmethod
     def task_transaction(
         self, seconds: float, first: Callable[[], None] = lambda: None
     ) -> AbstractContextManager[None]:

@@ -1,7 +1,7 @@
 """What is the same on every database: how much one statement takes; and, by the ORM, counts and deletions."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from django.apps import apps
@@ -44,10 +44,6 @@ class Portable:
         """
         with self.atomic():
             return write()
-
-    def uncompiled(self) -> AbstractContextManager[None]:
-        """Return a block in which the database executes statements without compiling them to machine code first."""
-        return nullcontext()
 
     def count(self, queue_name: str) -> int:
         """Return how many jobs of a queue are unfinished, whether they wait or are held."""

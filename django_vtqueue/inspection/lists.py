@@ -257,14 +257,37 @@ def list_letters(rows: QuerySet[Any], query: ListQuery, after: Any, *, size: int
         rows = rows.filter(died_at__gte=query.since)
     if query.until is not None:
         rows = rows.filter(died_at__lt=query.until)
+    part = ListRange(rows, ("-died_at", "-pk"))
+    part = part.behind(key) if (key := checked(after, int, UUID)) else part
+    return read([part], wanted_letters(query), query.text, size, limit)
+
+
+def wanted_letters(query: ListQuery) -> Q:
+    """Return the condition for the dead letters of a query, but for the time."""
     wanted = equal(query, ("queue_name", "task_path", "worker_id", "exception_class", "fingerprint"))
     if query.acknowledged is not None:
         wanted &= Q(acknowledged_at__isnull=not query.acknowledged)
-    part = ListRange(rows, ("-died_at", "-pk"))
-    return read([part.behind(key) if (key := checked(after, int, UUID)) else part], wanted, query.text, size, limit)
+    return wanted
 
 
 # -- both --------------------------------------------------------------------------------------------------------------
+
+
+def list_newest(
+    jobs: QuerySet[Any], letters: QuerySet[Any], query: ListQuery, *, size: int, limit: int, now: int
+) -> Page:
+    """Look at the ``size`` newest jobs and dead letters; return up to ``limit`` of the query, the newest first.
+
+    ``since`` and ``until`` are of the enqueueing for both. There is no next page.
+    """
+    dead = ListRange(letters.filter(enqueued(query)), ("-pk",))
+    pages = [
+        list_jobs(jobs, query, None, size=size, limit=limit, now=now),
+        read([dead], wanted_letters(query), query.text, size, limit),
+    ]
+    looked_to = max((page.looked_to for page in pages if page.looked_to), default=None)
+    rows = sorted((row for page in pages for row in page.rows), key=lambda row: row.pk, reverse=True)
+    return Page([row for row in rows if looked_to is None or [row.pk.hex] >= looked_to][:limit], looked_to=looked_to)
 
 
 def read(parts: Iterable[ListRange], wanted: Q, text: str, size: int, limit: int) -> Page:

@@ -4,7 +4,8 @@ import getpass
 import re
 import shlex
 from argparse import ArgumentParser, ArgumentTypeError
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime, time, timedelta
 
 from django.core.management.base import CommandError
@@ -16,8 +17,10 @@ from ..core.clock import from_instant, to_instant
 from ..core.humanize import local
 from ..core.ids import SHORTEST
 from ..engines import engine_for
+from ..inspection.state import limits_for
 from ..models import DeadLetter, Job
 from ..queue import pauses
+from ..queue.limits import NO_LIMITS, Limits
 from ..queue.named_jobs import digits_of, only, some
 from ..tasks.compat import DEFAULT_TASK_BACKEND_ALIAS
 
@@ -115,6 +118,19 @@ def entry_of(given: str, database: str) -> Job | DeadLetter | None:
     found: list[Job | DeadLetter] = [*some(jobs, digits), *some(letters, digits)]
     now = {entry.pk: entry for entry in found}  # one that has died or was requeued just now may be there twice
     return only(list(now.values()) or some(jobs, digits), given)
+
+
+@contextmanager
+def read_at_once(given: str, database: str) -> Iterator[tuple[Job | DeadLetter | None, Limits, int]]:
+    """Give the block the job or dead letter of an id, the limits of its queue, and the instant as of which it is read.
+
+    All that the block reads is as of that instant. The task is loaded before: its module may take long, and write.
+    """
+    entry, limits = entry_of(given, database), NO_LIMITS
+    if entry:
+        limits = limits_for(entry.queue_name, database, entry.task_path)
+    with engine_for(database).snapshot() as now:
+        yield entry and entry_of(str(entry.pk), database), limits, now
 
 
 # -- queues ------------------------------------------------------------------------------------------------------------

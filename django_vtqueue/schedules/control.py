@@ -34,11 +34,11 @@ class Listed(NamedTuple):
 
 def listed(database: str, rows: Iterable[Schedule] | None = None) -> list[Listed]:
     """Return these schedules, or all of a database, by name."""
-    now = engine_for(database).now()
-    rows = list(Schedule.objects.using(database).order_by("name") if rows is None else rows)
-    gone = vanished(rows, database, now) if rows else set()
-    runs = {row.name: read(row.recent) for row in rows}
-    known = states_of(chain.from_iterable(runs.values()), database, now)
+    with engine_for(database).snapshot() as now:
+        rows = list(Schedule.objects.using(database).order_by("name") if rows is None else rows)
+        runs = {row.name: read(row.recent) for row in rows}
+        known = states_of(chain.from_iterable(runs.values()), database, now)
+    gone = vanished(rows, database, now) if rows else set()  # it may import the project's tasks
     return [Listed(row, state_of(row, gone), words(row), with_states(runs[row.name], known)) for row in rows]
 
 

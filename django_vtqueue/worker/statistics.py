@@ -111,7 +111,10 @@ class Recorder:
         try:
             names = self.engine.queue_names(QUEUES)
             most = max(LEAST_DEEP, DEEPEST // max(len(names), 1))
-            found = backlogs(self.engine.alias, names, self.engine.now(), most) if names else {}
+            found = {}
+            if names:
+                with self.engine.snapshot() as now:
+                    found = backlogs(self.engine.alias, names, now, most)
             depths = dict.fromkeys(self._deep, 0) | {name: backlog.due for name, backlog in found.items()}
         except Exception as error:
             logger.debug("the depth of the queues could not be measured: %r", error)

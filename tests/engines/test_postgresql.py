@@ -207,7 +207,8 @@ def test_a_transaction_of_the_project_goes_on_to_compile(engine: Engine, usual: 
         engine.unpark({f"k{number}": 1 for number in range(500)})
         cursor.execute("SHOW jit")
         assert cursor.fetchone() == (usual,)
-        backlogs(engine.alias, ["default"], engine.now(), 10)
+        with engine.snapshot() as now:
+            backlogs(engine.alias, ["default"], now, 10)
         cursor.execute("SHOW jit")
         assert cursor.fetchone() == (usual,)
 

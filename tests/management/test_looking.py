@@ -89,17 +89,19 @@ def test_status_of_nothing() -> None:
 
 
 def test_list() -> None:
-    """Jobs by state, queue, task, time and text, with their arguments; as lines, or as JSON."""
+    """Jobs and dead letters by state, queue, task, time and text, with their arguments; as lines, or as JSON."""
     tasks.add.enqueue(1, b=2)
     later = tasks.add.using(queue_name="emails", run_after=timedelta(hours=1)).enqueue(3, 4)
     tasks.raise_it.enqueue("BaseException")
     run_pending()
-    assert [entry["state"] for entry in read("list")] == ["scheduled", "done"]
+    assert [entry["state"] for entry in read("list")] == ["dead", "scheduled", "done"]
+    assert [entry["state"] for entry in read("list", "--limit", "2")] == ["dead", "scheduled"]
+    assert [entry["state"] for entry in read("list", "--task", "tests.project.tasks.raise_it")] == ["dead"]
     assert [entry["state"] for entry in read("list", "--state", "dead")] == ["dead"]
     assert [entry["id"] for entry in read("list", "--queue", "emails")] == [later.id]
     assert [entry["arguments"] for entry in read("list", "--state", "scheduled")] == [{"a": 3, "b": 4}]
     assert read("list", "--task", "no.such.task") == read("list", "--text", "no such text") == []
-    assert len(read("list", "--since", "10m")) == 2
+    assert len(read("list", "--since", "10m")) == 3
     assert len(read("list", "--limit", "1")) == 1
     for number in ("0", "-5", "many", f"{10**30}"):
         with pytest.raises(CommandError, match="--limit: must be a whole number, 1 to 100000, not '"):

@@ -196,7 +196,7 @@ def test_what_waits_is_counted_without_compilation(table: Table) -> None:
         return execute(sql, params, *given)
 
     table.run("SET jit = on")
-    with connections[table.alias].execute_wrapper(look):
+    with connections[table.alias].execute_wrapper(look), engine_for(table.alias).snapshot():
         overview.backlogs(table.alias, ["q0", "q1"], at(0), 20)
     assert settings[-2:] == ["off", "off"]
     assert table.run("SHOW jit") == [("on",)]
@@ -206,6 +206,6 @@ def test_an_error_leaves_compilation_as_it_was(table: Table) -> None:
     """Also in a transaction of the caller that catches it: it goes on with the setting of before."""
     table.run("SET jit = on")
     with transaction.atomic(using=table.alias):
-        with suppress(KeyError), engine_for(table.alias).uncompiled():
+        with suppress(KeyError), engine_for(table.alias).snapshot():
             raise KeyError
         assert table.run("SHOW jit") == [("on",)]

@@ -167,23 +167,46 @@ class PostgreSQLConnection:
             with transaction.atomic(using=self.alias):
                 yield
             return
+        with self._begun("READ_COMMITTED"):
+            if until := _lock_until.get(self.connection):
+                self.set_lock_timeout(until - clock.since_boot())
+            yield
+
+    @contextmanager
+    def snapshot(self) -> Iterator[int]:
+        """See Engine. What the first statement sees all others see, too; in a transaction of the caller they see what
+        is committed by then, if that is at READ COMMITTED.
+        """
+        if self._in_transaction:
+            with self.uncompiled():
+                yield self.now()
+            return
+        with self._begun("REPEATABLE_READ", read_only=True):
+            self._value(UNCOMPILED, {})
+            yield self.now()
+
+    @contextmanager
+    def _begun(self, level: str, *, read_only: bool | None = None) -> Iterator[None]:
+        """Return an outermost atomic block of this level."""
         self.connection.close_if_health_check_failed()  # else the block itself would make another one
         self.connection.ensure_connection()
         raw, levels = self.connection.connection, self.connection.Database.IsolationLevel  # type: ignore[attr-defined]
         with self.connection.wrap_database_errors:  # it may be lost
-            usual, raw.isolation_level = raw.isolation_level, levels.READ_COMMITTED
+            usual, raw.isolation_level = (raw.isolation_level, raw.read_only), levels[level]
+            raw.read_only = usual[1] if read_only is None else read_only
         try:
             with transaction.atomic(using=self.alias):
-                if until := _lock_until.get(self.connection):
-                    self.set_lock_timeout(until - clock.since_boot())
                 yield
         finally:
             if not raw.info.transaction_status:  # else it is closed, or broken
-                raw.isolation_level = usual
+                raw.isolation_level, raw.read_only = usual
 
     @contextmanager
     def uncompiled(self) -> Iterator[None]:
-        """See Engine. In a transaction of the caller what was set before holds again after it, also after an error."""
+        """Return a block in which the server executes statements without compiling them to machine code first.
+
+        In a transaction of the caller what was set before holds again after it, also after an error.
+        """
         within = self._in_transaction
         with self.atomic():  # there a savepoint, back to which an error leads
             usual = self._value(UNCOMPILED, {})

@@ -23,6 +23,7 @@ from .file import File, never_created
 from .file_checks import require_safe_file
 from .lock import (
     BUSY,
+    READING,
     StaleTransaction,
     WriteTransaction,
     alone,
@@ -101,6 +102,23 @@ class SQLiteConnection:
                 with begun_fairly(self.connection):  # perhaps a second one, in the place of the first
                     stack.enter_context(block)
             yield
+
+    @contextmanager
+    def snapshot(self) -> Iterator[int]:
+        connection = self._connected()
+        raw: sqlite3.Connection = connection.connection
+        if connection.in_atomic_block or not connection.autocommit or raw.in_transaction:
+            yield self.now()
+            return
+        end = "ROLLBACK"
+        try:
+            raw.execute("BEGIN")
+            self._value(READING, {})  # from here on it sees nothing new
+            yield self.now()
+            end = "COMMIT"
+        finally:
+            if connection.connection is raw and raw.in_transaction:
+                raw.execute(end)
 
     def beside_cursors(self, act: Callable[[], T]) -> T:
         try:

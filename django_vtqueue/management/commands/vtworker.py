@@ -137,8 +137,11 @@ class Command(BaseCommand):
             "" if log.ended == 1 else "s",
             worker.engine.longest_hold * 1000,
         )
-        if options.drain and (left := left_for_later(worker.engine, worker.scopes)):
-            logger.info("left for later: %s", left)
+        if options.drain:
+            with worker.engine.snapshot() as now:
+                left = left_for_later(worker.engine, worker.scopes, now)
+            if left:
+                logger.info("left for later: %s", left)
         if worker.left_running:
             exit_at_once()
 
@@ -156,7 +159,7 @@ class Command(BaseCommand):
             log.outcome(outcome)
 
 
-def left_for_later(engine: Engine, scopes: Sequence[Scope]) -> str:
+def left_for_later(engine: Engine, scopes: Sequence[Scope], now: int) -> str:
     """Return how many jobs a drain leaves, and when the first of them is due; "" if it leaves none."""
     waiting = Job.objects.using(engine.alias).filter(Q(*map(waiting_in, scopes), _connector=Q.OR))
     found = list(waiting.values_list("attempts")[: COUNTED + 1])
@@ -167,7 +170,6 @@ def left_for_later(engine: Engine, scopes: Sequence[Scope]) -> str:
         number = f"more than {COUNTED:,} jobs"
     if retries := sum(attempts > 0 for (attempts,) in found):
         number += f" ({retries} to be tried again)"
-    now = engine.now()
     claimable = waiting.exclude(queue_name__in=paused(engine.alias, now)).exclude(PARKED)
     first = claimable.order_by("due_at").values_list("due_at", flat=True).first()  # no other column: it may be damaged
     if first is None:

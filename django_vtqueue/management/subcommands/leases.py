@@ -23,8 +23,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     """Show a line for each lease, or a JSON list."""
-    now = engine_for(backend.database).now()
-    found = {each.name: each for each in holdings(backend.database, now, LEASE)}
+    with engine_for(backend.database).snapshot() as now:
+        found = {each.name: each for each in holdings(backend.database, now, LEASE)}
     if unknown := [name for name in options["names"] if name not in found]:
         raise CommandError(f"There is no lease {', '.join(unknown)}. Leases: {', '.join(found) or 'none'}.")
     chosen = [found[name] for name in options["names"] or found]

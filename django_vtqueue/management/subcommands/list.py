@@ -16,24 +16,28 @@ from ...core.names import is_reserved
 from ...core.states import WORDS
 from ...core.text import printable
 from ...engines import engine_for
-from ...inspection.lists import ListQuery, Page, list_jobs, list_letters
+from ...inspection.lists import ListQuery, Page, list_jobs, list_letters, list_newest
 from ...inspection.state import count_children, state_word, waiting_sentence
 from ...models import DeadLetter, Job
 from ...tasks.lookup import find_task, import_task_modules, loaded_tasks
 from ..arguments import duration_or_moment, not_empty, positive, remark_on
 from ..output import add_json, ago, arguments, as_json, in_one_line, iso, table
 
-HELP = "Lists jobs, the newest first (those that wait: in the order in which they are claimed), or dead letters."
+HELP = "Lists jobs and dead letters, the newest first; of one state: those that wait as they are claimed."
 LOOKED_AT = 100_000  # rows
 MOMENTS = ("enqueued_at", "started_at", "due_at", "start_by", "finished_at", "died_at")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add("--state", choices=WORDS, help="(default: any but dead)")
+    add("--state", choices=WORDS, help="(default: any)")
     add("--queue", type=not_empty, metavar="QUEUE", help="of this queue")
     add("--task", type=not_empty, metavar="PATH", help="of this task: shop.tasks.charge")
-    add("--since", metavar="WHEN", help="enqueued (dead: died) in the last 30m, 2h, 1d, or since 2030-12-31 15:00")
+    add(
+        "--since",
+        metavar="WHEN",
+        help="enqueued (--state dead: died) in the last 30m, 2h, 1d, or since 2030-12-31 15:00",
+    )
     add("--text", default="", help="in the id, the task or the arguments, but not in what is hidden")
     add(
         "--limit",
@@ -49,15 +53,15 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     """Show a line for each, or a JSON list."""
     if is_reserved(options["queue"] or ""):
         raise CommandError(f"Queue {options['queue']!r} has no jobs: see manage.py vtqueue leases, or vtqueue slots.")
-    now = engine_for(backend.database).now()
-    query = ListQuery(
-        word="" if options["state"] in (None, "dead") else options["state"],
-        queue_name=options["queue"],
-        task_path=options["task"],
-        since=since(options["since"], now),
-        text=options["text"].strip("… "),
-    )
-    page = found(backend.database, query, options["limit"], now, dead=options["state"] == "dead")
+    with engine_for(backend.database).snapshot() as now:
+        query = ListQuery(
+            word=options["state"] or "",
+            queue_name=options["queue"],
+            task_path=options["task"],
+            since=since(options["since"], now),
+            text=options["text"].strip("… "),
+        )
+        page = found(backend.database, query, options["limit"], now)
     if options["json"]:
         yield as_json([described(entry, now) for entry in page.rows])
     elif page.rows:
@@ -84,12 +88,16 @@ def remarks(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
             yield f"There is no task {path!r}. There are: {', '.join(there) or 'none'}."
 
 
-def found(database: str, query: ListQuery, limit: int, now: int, *, dead: bool) -> Page:
-    """Return the jobs, or dead letters, of a query, with their payloads."""
-    if dead:
-        return list_letters(DeadLetter.objects.using(database), query, None, size=LOOKED_AT, limit=limit)
-    page = list_jobs(Job.objects.using(database), query, None, size=LOOKED_AT, limit=limit, now=now)
-    count_children(page.rows)
+def found(database: str, query: ListQuery, limit: int, now: int) -> Page:
+    """Return the jobs and dead letters of a query, with their payloads."""
+    jobs, letters = Job.objects.using(database), DeadLetter.objects.using(database)
+    if query.word == "dead":
+        return list_letters(letters, query, None, size=LOOKED_AT, limit=limit)
+    if query.word:
+        page = list_jobs(jobs, query, None, size=LOOKED_AT, limit=limit, now=now)
+    else:
+        page = list_newest(jobs, letters, query, size=LOOKED_AT, limit=limit, now=now)
+    count_children(row for row in page.rows if isinstance(row, Job))
     return page
 
 

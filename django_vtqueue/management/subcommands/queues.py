@@ -76,7 +76,8 @@ def purge_arguments(parser: ArgumentParser) -> None:
 def purge(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     """Delete what the command line says, once that is confirmed."""
     engine = engine_for(backend.database)
-    free, held = unfinished(backend.database, engine.now())
+    with engine.snapshot() as now:
+        free, held = unfinished(backend.database, now)
     names = chosen(backend, options, free + held)
     found = {name: free[name] for name in names if free[name]}
     if found and not options["yes"]:

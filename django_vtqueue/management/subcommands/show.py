@@ -13,14 +13,13 @@ from ...core.humanize import duration, local, whole
 from ...core.ids import SHORTEST, shown_worker
 from ...core.masks import MASKED, Mask
 from ...core.text import storable
-from ...engines import engine_for
 from ...fields import StoredText
-from ...inspection.state import limits_for, state_word
+from ...inspection.state import state_word
 from ...inspection.trees import ChildJob, children_of, has_tree, tree
 from ...inspection.why import why
 from ...models import DeadLetter, Job
 from ...tasks.signatures import mask_of
-from ..arguments import entry_of
+from ..arguments import read_at_once
 from ..output import add_json, as_json, in_json, iso
 from .list import MOMENTS, described
 
@@ -36,18 +35,18 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     """Show it line by line, its tracebacks whole, or as a JSON object."""
-    entry = entry_of(options["id"], backend.database)
-    if entry is None:
-        raise CommandError(f"There is no job {options['id']}. Those that are done are kept for result_ttl.")
-    now = engine_for(backend.database).now()
-    mask = mask_of(entry.task_path, entry.queue_name, backend.database)
+    with read_at_once(options["id"], backend.database) as (entry, limits, now):
+        if entry is None:
+            raise CommandError(f"There is no job {options['id']}. Those that are done are kept for result_ttl.")
+        mask = mask_of(entry.task_path, entry.queue_name, backend.database)
+        known = described(entry, now) | {"why": why(entry, now, limits)}
+        made, events = steps_of(entry, Mask(mask.words))
+        children = list(children_of(entry, made, Mask(mask.words), now, CHILDREN))
+        family = list(tree_of(entry, now))
     attempts = history.read(entry.history)
-    limits = limits_for(entry.queue_name, backend.database, entry.task_path)
-    known = described(entry, now) | {"why": why(entry, now, limits)}
     if isinstance(entry, Job) and entry.state == "SUCCESSFUL":
         damaged = isinstance(entry.result, StoredText) and mask.conceals(entry.result)
         known["result"] = MASKED if damaged else Mask(mask.words).hide(entry.result)
-    made, events = steps_of(entry, Mask(mask.words))
     if options["json"]:
         yield as_json(known | {"steps": made, "events": events, "history": [exported(attempt) for attempt in attempts]})
         return
@@ -56,14 +55,13 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     for name, value in known.items():
         if value not in ("", None):
             yield f"{name.ljust(width)}  {value if isinstance(value, str) else in_json(value)}"
-    children = children_of(entry, made, Mask(mask.words), now, CHILDREN)
     for number, (record, some) in enumerate(zip(made, children, strict=True), 1):
         yield f"{f'step {number}'.ljust(width)}  {step_line(record)}"
         for child in some:
             yield f"{'child'.ljust(width)}  {child_line(child)}"
     for event in events:
         yield f"{'event'.ljust(width)}  {event_line(event)}"
-    for line in tree_of(entry, now):
+    for line in family:
         yield f"{'tree'.ljust(width)}  {line}"
     for attempt in attempts:
         yield ""

@@ -1,8 +1,8 @@
 """``vtqueue slots``: who holds which time slot, and how much a cycle has time for."""
 
 from argparse import ArgumentParser
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from django.core.management.base import CommandError
 
@@ -38,27 +38,45 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
         if None in figures or options["names"]:
             raise CommandError("Give --slots, --period and --item-seconds, and no NAME: vtqueue slots --slots 5 ...")
         return as_table(capacities(*figures, options["guard"]), options["json"])
-    found = inspection.cycles(backend.database)
-    if unknown := [name for name in options["names"] if name not in found]:
-        raise CommandError(f"There is no cycle {', '.join(unknown)}. Cycles: {', '.join(found) or 'none'}.")
-    chosen = {name: found[name] for name in options["names"] or found}
-    return as_programs_read(backend.database, chosen) if options["json"] else shown(backend.database, chosen)
+    with engine_for(backend.database).snapshot() as now:
+        chosen = read(backend.database, options["names"], now)
+    return as_programs_read(chosen, now) if options["json"] else shown(chosen, now)
 
 
 # -- who holds which slot ----------------------------------------------------------------------------------------------
 
 
-def shown(database: str, chosen: dict[str, Stored]) -> Iterator[str]:
+class Read(NamedTuple):
+    """A cycle, and who holds its slots."""
+
+    name: str
+    stored: Stored
+    slots: list[Holding]
+
+
+def read(database: str, names: Sequence[str], now: int) -> list[Read]:
+    """Return the cycles with these names, or all; raise CommandError if one is not there."""
+    found = inspection.cycles(database)
+    if unknown := [name for name in names if name not in found]:
+        raise CommandError(f"There is no cycle {', '.join(unknown)}. Cycles: {', '.join(found) or 'none'}.")
+    return [
+        Read(name, stored, inspection.slots(database, name, stored.cycle, now) if stored.cycle else [])
+        for name, stored in found.items()
+        if not names or name in names
+    ]
+
+
+def shown(chosen: Sequence[Read], now: int) -> Iterator[str]:
     if not chosen:
         yield "No instance has joined a cycle yet: SlotCycle(name, slots, period).join()"
-    for number, (name, stored) in enumerate(chosen.items()):
+    for number, each in enumerate(chosen):
         yield from [""] * bool(number)
-        yield from lines(database, name, stored)
+        yield from lines(*each, now)
 
 
-def lines(database: str, name: str, stored: Stored) -> Iterator[str]:
+def lines(name: str, stored: Stored, slots: Sequence[Holding], now: int) -> Iterator[str]:
     """Yield a line about a cycle, and one about each slot of it."""
-    cycle, now = stored.cycle, engine_for(database).now()
+    cycle = stored.cycle
     if cycle is None:
         yield f"{name}: no cycle is in force."
     else:
@@ -68,7 +86,7 @@ def lines(database: str, name: str, stored: Stored) -> Iterator[str]:
         yield f"To be changed, as soon as no slot is held, to: {in_words(wanted)}, guard {wanted.guard:g} s"
     if cycle:
         rows = [("slot", "holder", "token", "lease ends", "next turn", "")]
-        yield from table([*rows, *(row(each, cycle, now) for each in inspection.slots(database, name, cycle, now))])
+        yield from table([*rows, *(row(each, cycle, now) for each in slots)])
 
 
 def in_words(cycle: Cycle) -> str:
@@ -91,23 +109,22 @@ def begin(each: Holding, cycle: Cycle, now: int) -> int:
     return round(next_turn(now / SECOND, int(each.key), *cycle)[0] * SECOND)
 
 
-def as_programs_read(database: str, chosen: dict[str, Stored]) -> Iterator[str]:
-    now = engine_for(database).now()
-    yield as_json([described_cycle(database, name, stored, now) for name, stored in chosen.items()])
+def as_programs_read(chosen: Sequence[Read], now: int) -> Iterator[str]:
+    yield as_json([described_cycle(*each, now) for each in chosen])
 
 
-def described_cycle(database: str, name: str, stored: Stored, now: int) -> dict[str, Any]:
+def described_cycle(name: str, stored: Stored, slots: Sequence[Holding], now: int) -> dict[str, Any]:
     """Return what a program reads of a cycle."""
-    (cycle, wanted), slots = stored, list[dict[str, Any]]()
-    if cycle:
-        for each in inspection.slots(database, name, cycle, now):
-            turn = iso(begin(each, cycle, now))
-            slots.append({"number": int(each.key), "next_turn": turn, **holding(each)})
+    cycle, wanted = stored
+
+    def described(each: Holding, cycle: Cycle) -> dict[str, Any]:
+        return {"number": int(each.key), "next_turn": iso(begin(each, cycle, now)), **holding(each)}
+
     return {
         "name": name,
         "cycle": cycle and cycle._asdict(),
         "wanted": wanted and wanted._asdict(),
-        "slots": slots,
+        "slots": [described(each, cycle) for each in slots] if cycle else [],
     }
 
 

@@ -31,13 +31,14 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     """Show three tables, or one JSON object with the same."""
-    database, now = backend.database, engine_for(backend.database).now()
-    present, held = live_workers(database, now), overview.held(database, MOST_COUNTED, now)
-    found = {
-        "queues": queues(database, held, now),
-        "workers": workers(present, held),
-        "running": running(database, present, now),
-    }
+    database = backend.database
+    with engine_for(database).snapshot() as now:
+        present, held = live_workers(database, now), overview.held(database, MOST_COUNTED, now)
+        found = {
+            "queues": queues(database, held, now),
+            "workers": workers(present, held),
+            "running": running(database, present, now),
+        }
     if options["json"]:
         yield as_json(found)
         return

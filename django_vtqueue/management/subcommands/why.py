@@ -7,10 +7,8 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from ...backend import VTQueueBackend
-from ...engines import engine_for
-from ...inspection.state import limits_for
 from ...inspection.why import why
-from ..arguments import add_ids, entry_of
+from ..arguments import add_ids, read_at_once
 
 HELP = "Says in one sentence why a job is not running, or what became of it."
 
@@ -23,10 +21,8 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     """Say it for each id; an unknown one is an error after the others."""
     missing = []
     for given in options["ids"]:
-        if entry := entry_of(given, backend.database):
-            name = f"{entry.task_path or entry.queue_name} {entry.pk}"
-            limits = limits_for(entry.queue_name, backend.database, entry.task_path)
-            yield f"{name}: {why(entry, engine_for(backend.database).now(), limits)}"
+        if sentence := said_of(given, backend.database):
+            yield sentence
         else:
             missing.append(given)
     if missing:
@@ -34,3 +30,9 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
             f"There is no job {', '.join(missing)}. Those that are done are kept for result_ttl, dead ones for "
             "dead_letter_ttl."
         )
+
+
+def said_of(given: str, database: str) -> str:
+    """Return the sentence for an id; "" if there is no such job."""
+    with read_at_once(given, database) as (entry, limits, now):
+        return f"{entry.task_path or entry.queue_name} {entry.pk}: {why(entry, now, limits)}" if entry else ""
