@@ -6,7 +6,7 @@ BIN = .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: test faults demo demo-overflow demo-order demo-slots bench lint format types messages screenshots wheel matrix clean
-.PHONY: test-postgresql test-oldest test-newest faults-newest all-tests-newest environments
+.PHONY: test-clients test-postgresql test-oldest test-newest faults-newest all-tests-newest environments
 .SECONDARY:
 
 # Six files at a time on two cores, since most tests wait for processes; the slow ones begin (tests/conftest.py).
@@ -19,6 +19,10 @@ test: .venv/.installed
 # What it does to real workers, on PostgreSQL; what is about SQLite itself is skipped, and says why.
 test-postgresql: .venv/.installed
 	VTQUEUE_TEST_ENGINE=postgresql $(BIN)/python -m pytest $(SIDE_BY_SIDE) -rs tests/processes tests/faults
+
+# Beside libraries, themes and tools that projects have, each installed as it is published, in an environment of its own.
+test-clients: .venv-clients/.installed
+	.venv-clients/bin/python -m pytest -rs tests/clients
 
 # What is done to workers, disks and clocks: three minutes, or as long as you like, `make faults MINUTES=15`: each mix
 # lasts that long; the other tests take a larger number of jobs or examples instead. On another pair: `make faults-3.12-6.0`.
@@ -97,6 +101,11 @@ all-tests-%: .venv-%/.installed
 	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make PYTHON=...")'
 	$(PYTHON) -m venv --clear .venv
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+.venv-clients/.installed: pyproject.toml tests/clients/requirements.txt .ci/python
+	python=$$(.ci/python $(firstword $(subst -, ,$(NEWEST)))) && "$$python" -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install --quiet --editable . --requirement tests/clients/requirements.txt
 	touch $@
 
 # What .ci/run needs; `make --jobs=2 environments` takes half the time.

@@ -2,6 +2,7 @@
 
 import time
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from django.conf import settings
 from django.utils import timezone
@@ -13,6 +14,10 @@ LONGEST = 1e11  # seconds: 3000 years, so that every sum of instants is one that
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 LAST_INSTANT = (LAST - EPOCH) // MICROSECOND  # the place in the line of what waits without an end, or is parked
+
+# Seconds that only go on, for waits in any process, tests too: asked of the system itself, for what stops the time of a
+# test (freezegun) also stops ``time.monotonic``, and a wait by that would never end.
+monotonic = partial(time.clock_gettime, time.CLOCK_MONOTONIC)
 
 
 def now() -> int:

@@ -4,7 +4,6 @@ import logging
 import os
 import random
 import threading
-import time
 import warnings
 from collections.abc import Callable
 from contextlib import closing
@@ -126,11 +125,11 @@ class Holder:
 
     def _wait(self, left: float, stop: Callable[[], bool]) -> bool:
         """Take a row as soon as one is free; return False if none was for so many seconds, or until ``stop()``."""
-        until, troubled = time.monotonic() + left, False
+        until, troubled = clock.monotonic() + left, False
         with closing(self.rows.bell(f"{UNPROVEN}{new_id()[-8:]}")) as bell:
             while not (taken := self.attempt(troubled, left)):
                 troubled = taken is None
-                if (left := until - time.monotonic()) <= 0 or stop():
+                if (left := until - clock.monotonic()) <= 0 or stop():
                     return False
                 bell.wait_for(min(LOOK, left))
         return True

@@ -1,11 +1,12 @@
 """A queue of messages into which signal handlers may put, and whose ``get`` ends in time."""
 
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import Generic, TypeVar
+
+from ..core import clock
 
 T = TypeVar("T")
 
@@ -31,10 +32,10 @@ class SignalSafeQueue(Generic[T]):
 
     def get(self, timeout: float) -> T:
         """Return the next message; raise queue.Empty if none comes within so many seconds."""
-        until = time.monotonic() + timeout
+        until = clock.monotonic() + timeout
         while True:
             with suppress(Empty):
                 return self.get_nowait()
-            if (left := until - time.monotonic()) <= 0:
+            if (left := until - clock.monotonic()) <= 0:
                 raise Empty
             self._arrived.acquire(timeout=left)

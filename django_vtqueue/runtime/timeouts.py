@@ -4,11 +4,11 @@ import ctypes
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
+from ..core import clock
 from ..exceptions import TaskTimeout
 
 logger = logging.getLogger("django_vtqueue")
@@ -66,7 +66,7 @@ class Timekeeper:
         It is called before the block ends or not at all; if it was, the block ends with ``take_back``. It must not
         wait: the limits of other threads would.
         """
-        limit = Limit(time.monotonic() + seconds, action)
+        limit = Limit(clock.monotonic() + seconds, action)
         try:
             with self._lock:
                 self._start()
@@ -94,7 +94,7 @@ class Timekeeper:
         with self._changed:
             while True:
                 first = min(tuple(self._limits), key=lambda limit: limit.at, default=None)
-                wait = first.at - time.monotonic() if first else None
+                wait = first.at - clock.monotonic() if first else None
                 if first and wait is not None and wait <= 0:
                     self._limits.discard(first)
                     return first

@@ -1,6 +1,5 @@
 """Waiting for a result: the worker that ends the job rings a bell of the waiting process, which then looks."""
 
-import time
 from contextlib import closing
 from datetime import timedelta
 from typing import TypeVar, cast
@@ -9,6 +8,7 @@ from asgiref.sync import sync_to_async
 from django.db import connections
 
 from ..backend import VTQueueBackend
+from ..core import clock
 from ..core.allowed import Invalid, duration
 from ..queue.doorbell import RARE_LOOK, Doorbell
 from ..queue.result_bells import result_bell
@@ -67,7 +67,7 @@ class Wait:
         if not isinstance(backend, VTQueueBackend):
             raise TypeError(f"{called} waits for tasks of this queue; backend {result.backend!r} is another one.")
         self._backend = backend
-        self._began = time.monotonic()
+        self._began = clock.monotonic()
 
     def bell(self) -> Doorbell:
         """Return the bell that is rung when the task ends; raise RuntimeError inside a transaction."""
@@ -85,11 +85,11 @@ class Wait:
         found: TaskResult = self._backend.get_result(self._id)
         if found.status in ENDED:
             return found
-        if self._timeout is not None and time.monotonic() - self._began >= self._timeout:
+        if self._timeout is not None and clock.monotonic() - self._began >= self._timeout:
             raise TimeoutError(f"Task {self._id} has not ended within {self._timeout:g} s. It goes on.")
         return None
 
     def seconds(self) -> float:
         """Return the time until the next look, if no bell rings before."""
-        left = RARE_LOOK if self._timeout is None else self._timeout - (time.monotonic() - self._began)
+        left = RARE_LOOK if self._timeout is None else self._timeout - (clock.monotonic() - self._began)
         return min(max(left, 0.0), RARE_LOOK)

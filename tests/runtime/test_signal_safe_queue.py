@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from queue import Empty
 
 import pytest
@@ -41,6 +42,14 @@ def test_signals_do_not_prolong_a_wait(interrupted: None) -> None:
             waits += 1
     thread.join()
     assert waits > 20
+
+
+def test_a_stopped_clock_does_not_prolong_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wait ends after its seconds, although a test has stopped Python's own clocks."""
+    for name in ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns"):
+        monkeypatch.setattr(time, name, partial(int, getattr(time, name)()))
+    with pytest.raises(Empty):
+        SignalSafeQueue[int]().get(0.01)
 
 
 def test_messages_come_in_order() -> None:

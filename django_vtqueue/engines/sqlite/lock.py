@@ -17,6 +17,7 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import OperationalError
 
+from ...core import clock
 from ...core.backoff import busy_pause
 from ...exceptions import VTQueueError
 
@@ -110,7 +111,7 @@ def retry_while_locked(
                 step()
                 return
             except (sqlite3.OperationalError, OperationalError) as error:
-                waited, timeout = time.monotonic() - began, milliseconds / 1000
+                waited, timeout = clock.monotonic() - began, milliseconds / 1000
                 if is_stale(error):
                     stale = StaleSnapshot("database is locked")
                     stale.waited = waited
@@ -128,12 +129,12 @@ def patiently(step: Callable[[], T]) -> T:
     They are waited for a second if the connection itself does not wait (in a worker). A commit that waits lets in no
     new reader, and those that are there have as long as a look at the database takes.
     """
-    until = time.monotonic() + WITHOUT_WAL
+    until = clock.monotonic() + WITHOUT_WAL
     while True:
         try:
             return step()
         except (sqlite3.OperationalError, OperationalError) as error:
-            if code_of(error) not in BUSY or time.monotonic() >= until:
+            if code_of(error) not in BUSY or clock.monotonic() >= until:
                 raise
         time.sleep(busy_pause(0.0, random.random()))
 
@@ -146,7 +147,7 @@ def begin(raw: sqlite3.Connection, look: Callable[[float], T]) -> T:
     connection has written since. Only after a refusal is the timeout changed, which takes three statements, and the
     look repeated. (Without WAL the start of the read may wait, in SQLite's own way.)
     """
-    began = time.monotonic()
+    began = clock.monotonic()
     try:
         reading = raw.execute(READING)
         try:
@@ -159,7 +160,7 @@ def begin(raw: sqlite3.Connection, look: Callable[[float], T]) -> T:
         if code_of(error) not in BUSY:
             raise
         retry_while_locked(raw, lambda: raw.execute(BEGIN), began)
-    return look(time.monotonic() - began)
+    return look(clock.monotonic() - began)
 
 
 def alone(connection: BaseDatabaseWrapper, step: Callable[[], T]) -> T:
@@ -192,7 +193,7 @@ def begin_fairly(connection: Any, pause: Pause = busy_pause) -> None:
     """
     raw, mode = connection.connection, connection.transaction_mode or "DEFERRED"
     with connection.wrap_database_errors:
-        retry_while_locked(raw, lambda: raw.execute(f"BEGIN {mode}"), time.monotonic(), pause)
+        retry_while_locked(raw, lambda: raw.execute(f"BEGIN {mode}"), clock.monotonic(), pause)
 
 
 def replace_begin(connection: BaseDatabaseWrapper, pause: Pause = busy_pause) -> None:
@@ -274,7 +275,7 @@ class WriteTransaction(Generic[T]):
 
     def __enter__(self) -> T:
         if self._held:
-            self._began, self._switch_interval = time.monotonic(), sys.getswitchinterval()
+            self._began, self._switch_interval = clock.monotonic(), sys.getswitchinterval()
             if self._switch_interval > HURRY:  # else it is not ours to put back: another loop is in such a block
                 sys.setswitchinterval(HURRY)
         try:
@@ -309,7 +310,7 @@ class WriteTransaction(Generic[T]):
                 self._end()
             finally:
                 if self._held:
-                    self._held(time.monotonic() - self._began)
+                    self._held(clock.monotonic() - self._began)
 
     def _step_beside(self, stale: StaleSnapshot) -> None:
         """Go on with a second connection, which is this thread's until the end."""
