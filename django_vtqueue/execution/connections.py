@@ -45,13 +45,15 @@ def close_leftovers(*, inline: bool) -> None:
     atomic block of its own (a TestCase), which is left alone. In a thread of a worker an open transaction can only be
     one that the task did not leave, and would keep the write lock: it is rolled back. A deadline is left where
     TaskTimeout, which strikes at any call, ended the transaction before the deadline was taken away. An open cursor
-    there is one that the task has kept.
+    there is one that the task has kept. A tenant's schema is left as a request leaves it.
     """
     for connection in connections.all(initialized_only=True):
         if not inline:
             connection.queries_log.clear()  # with DEBUG; a request does so at its beginning
         engine = ENGINES.get(connection.vendor, Engine)
         try:
+            if not inline and hasattr(connection, "set_schema_to_public"):  # of django-tenants, which does so, too
+                connection.set_schema_to_public()
             if connection.in_atomic_block or any(isinstance(each, Deadline) for each in connection.execute_wrappers):
                 if not inline:
                     connection.close()

@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextvars import Context
 from queue import SimpleQueue
 from typing import TypeVar
 
@@ -154,11 +155,12 @@ class Pool:
 
     def _work(self, take: Callable[[], T | None], do: Callable[[T], None]) -> None:
         try:
-            task_backends.all()  # built once: jobs run in copies of its context, where each would build its own anew
+            context = Context()  # not the thread's: into that others have put what all jobs would share
+            context.run(task_backends.all)  # built once: in its own copy each job would build them anew
             while item := take():
                 try:
                     with ForksEnd():  # one of a receiver, say; a task has a block of its own
-                        do(item)
+                        context.copy().run(do, item)
                 except BaseException:  # a mistake of ours: jobs end as outcomes
                     logger.exception("a worker thread met an error and goes on")
                 del item  # it may be large, and the next one may be long in coming

@@ -5,6 +5,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from django.db import OperationalError, connections
 from django.db.models.signals import post_delete
 from pytest_django import Settings
 
-from django_vtqueue.tasks.compat import task_finished
+from django_vtqueue.tasks.compat import task_finished, task_started
 from django_vtqueue.worker import pacing, turn
 from tests.project import tasks
 
@@ -138,3 +139,24 @@ def test_where_every_deletion_is_listened_to(
     assert database.succeeded(job_id)
     assert database.workers() == []
     assert deletions == []
+
+
+def test_what_a_job_keeps_in_a_context_variable_ends_with_it(database: Database, work: Work) -> None:
+    """No later job of its thread sees it, whether the task has set it, or a receiver for it: a scope of Sentry, say."""
+    who: ContextVar[str] = ContextVar("who", default="nobody")
+    seen = []
+
+    def receiver(**kwargs: Any) -> None:
+        seen.append(who.get())
+        who.set("the last job")
+
+    for _ in range(3):
+        database.enqueue(tasks.add, 1, 2)
+    for signal in (task_started, task_finished):
+        signal.connect(receiver)
+    try:
+        work(threads=1)
+    finally:
+        for signal in (task_started, task_finished):
+            signal.disconnect(receiver)
+    assert Counter(seen) == {"nobody": 6}
