@@ -151,6 +151,7 @@ class Slot:
         holder = self._holder
         with self._one_thread:
             if holder.no_next_turn.is_set() and not self._left:
+                self._let_turn_end()
                 self._handed_out = None
                 with suppress(Error):
                     holder.release()
@@ -160,6 +161,13 @@ class Slot:
         if self._left:  # perhaps while it was acquired
             holder.release()
         return holder.held
+
+    def _let_turn_end(self) -> None:
+        """Wait until nothing is left of the last turn: another thread may be in it, and was told for how long."""
+        while (turn := self._handed_out) and self._holder.held and not self._left:
+            if (left := turn._ends_at - clock.since_boot()) <= 0:  # whatever the wall clock is set to
+                return
+            clock.wait(min(left, LOOK))
 
     def _wait_for_turn(self) -> tuple[float, float] | None:
         """Return the next turn when it begins, by the wall clock, which may be set meanwhile; None if there is none."""

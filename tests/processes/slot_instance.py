@@ -2,7 +2,7 @@
 
 It writes to FILE when it looked at ``Turn.remaining()``, every so many seconds, and what that was, by the boot clock.
 ``WORK``: seconds for which it handles a turn, whatever the time. It leaves its slot at SIGTERM. The shortest lease of a
-slot is VTQUEUE_TEST_LEASE.
+slot is VTQUEUE_TEST_LEASE, the longest VTQUEUE_TEST_LONGEST. VTQUEUE_TEST_THREADS share the turns.
 """
 
 import json
@@ -13,6 +13,7 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import django
@@ -86,13 +87,18 @@ def main(file: str, name: str, slots: str, period: str, guard: str, work: str = 
             os.write(log, f"{line}\n".encode())
         return bool(remaining)
 
-    print("waits", flush=True)
-    with SlotCycle(name, int(slots), float(period), float(guard)).join() as slot:
-        print(f"joined {slot.number} {slot.token}", flush=True)
+    def take_turns() -> None:
         for turn in slot.turns():
             while look(turn):
                 time.sleep(float(every))
             time.sleep(float(work))
+
+    print("waits", flush=True)
+    with SlotCycle(name, int(slots), float(period), float(guard)).join() as slot:
+        print(f"joined {slot.number} {slot.token}", flush=True)
+        for _ in range(int(os.environ.get("VTQUEUE_TEST_THREADS", "1")) - 1):
+            Thread(target=take_turns, daemon=True).start()
+        take_turns()
     print("ended", flush=True)
 
 
@@ -100,4 +106,5 @@ if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *given: sys.exit())
     django.setup()
     slot_cycle.SHORTEST = float(os.environ.get("VTQUEUE_TEST_LEASE", slot_cycle.SHORTEST))
+    slot_cycle.LONGEST = float(os.environ.get("VTQUEUE_TEST_LONGEST", slot_cycle.LONGEST))
     main(*sys.argv[1:])

@@ -192,6 +192,16 @@ def numbers(instances: Instances) -> set[int]:
     return {look.number for look in instances.looks() if look.began > since_boot() - 2}
 
 
+def test_threads_that_share_a_slot(instances: Instances) -> None:
+    """When the cycle is changed, none of them gives the slot up as long as another one has time left in its turn."""
+    lease = {"VTQUEUE_TEST_LEASE": "8", "VTQUEUE_TEST_LONGEST": "8"}  # so that it is renewed amid a turn
+    one = instances.joined(1, 12.0, **lease, VTQUEUE_TEST_THREADS="2")
+    instances.wait_for_turns(one, number=1)
+    two = instances.joined(2, 0.4, **LONG)
+    instances.wait_for_turns(two, number=1)
+    instances.check()
+
+
 def test_instances_that_want_different_cycles(instances: Instances) -> None:
     """Whoever joins last decides the cycle, and no two have a turn at one moment, however often that is."""
     running = [instances.join(2 + number % 3, 0.3 + 0.2 * (number % 2)) for number in range(6)]
