@@ -153,9 +153,12 @@ def waiting_of(stored: Any) -> tuple[Waiting, int] | None:
 
 def said_to_wait(text: str) -> tuple[Waiting, int] | None:
     """Return the same, given what the engine has found in the steps of a row; see DurableSteps.waits."""
-    found = decode(text)
-    waiting, children = _waiting(found), found.get("children")
-    return (waiting, children if isinstance(children, int) else 0) if waiting else None
+    try:
+        waiting, children = decode(text)
+    except ValueError:  # an integer with thousands of digits
+        return None
+    found = _waiting(waiting)
+    return (found, children or 0) if found else None
 
 
 def look_again_at(since: int, now: int) -> int:

@@ -86,10 +86,10 @@ class DurableSteps(ABC):
 
     @abstractmethod
     def waits(self) -> Expression:
-        """Return an expression of the ORM: what the task of a job waits for, as JSON, without the rest of its steps.
+        """Return an expression of the ORM: what the task of a job waits for, without the rest of its steps.
 
-        ``children``: how many it has enqueued last. NULL for a job that is due at another time than that of its wait:
-        a limit has moved it, or it is to be tried again.
+        As JSON: a list of that, and of how many children it has enqueued last. NULL for a job that is due at another
+        time than that of its wait: a limit has moved it, or it is to be tried again.
         """
 
     @abstractmethod

@@ -226,7 +226,10 @@ def test_jobs_of_other_queues_have_no_copies(bench: Bench) -> None:
     assert not settled(bench, succeeded(first, "1", at(130), None))
 
 
-@pytest.mark.parametrize("damage", ["x", "5", "[1]", '{"1": 7}', '{"1": ["w1", 0, "x"]}', '{"x": ["w1", 0, 1]}'])
+DAMAGED = ["x", "5", "[1]", '{"1": 7}', '{"1": ["w1", 0, "x"]}', '{"x": ["w1", 0, 1]}', '{"1": ["\\u0000", 0, 1]}']
+
+
+@pytest.mark.parametrize("damage", [*DAMAGED, '{"1": ["w1", 0, 1e99999]}', '{"1": ["w1", 0, 1.5]}', '{"\\ud800": 1}'])
 def test_damaged_copies_cost_no_other_job_anything(bench: Bench, damage: str) -> None:
     """What is no list of copies counts as none: the job reappears, and the others are claimed beside it."""
     [job_id, _] = bench.publish("x", "y", lease=10)

@@ -1,16 +1,19 @@
 """Steps of durable tasks: two writers of one row, of which neither overwrites the other, and no wake-up is lost."""
 
 import json
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from django.db import DatabaseError, transaction
 
 from django_vtqueue.core import steps
-from django_vtqueue.core.clock import LAST_INSTANT, from_instant
+from django_vtqueue.core.clock import LAST, LAST_INSTANT, from_instant
 from django_vtqueue.core.job import HeldJob, NewJobs
-from django_vtqueue.core.settlement import suspended
+from django_vtqueue.core.settlement import succeeded, suspended
 from django_vtqueue.core.steps import EVENT, GATHER, SLEEP, SNOOZE, Waiting
+from django_vtqueue.fields import StoredText
 from django_vtqueue.queue.settling import settle
 from tests.fake_clock import at
 
@@ -268,3 +271,41 @@ def test_parents_whose_children_cannot_be_read(bench: Bench, done: str) -> None:
     with bench.engine.transaction():
         bench.engine.wake_parents([parent.id], at(7))
     assert due_at(bench, parent.id) == at(7)
+
+
+WAITING = f'{{"kind": "%s", "name": "paid", "since": 5, "until": {LAST_INSTANT}}}'
+DAMAGE = {
+    "no JSON": "damaged",
+    "NUL": '{"done": [{"value": "\\u0000"}], "waiting": %s}',
+    "half a pair": '{"done": [{"value": "\\ud800"}], "waiting": %s}',
+    "NUL character": '{"done": [], "waiting": %s}\0}',
+    "NUL in a key": '{"\\u0000": [], "waiting": %s}',
+    "a list": "[%s]",
+    "events": '{"events": ["\\udc00"], "waiting": %s}',
+    "an end that is none": '{"waiting": {"kind": "%s", "name": "paid", "since": 5, "until": "soon"}}',
+    "a part of a moment": '{"waiting": {"kind": "%s", "name": "paid", "since": 5, "until": 1.5}}',
+    "a long number": '{"waiting": {"kind": "%s", "name": "paid", "since": ' + "5" * 5000 + ', "until": null}}',
+    "a large number": '{"waiting": {"kind": "%s", "name": "paid", "since": 1e999999, "until": null}}',
+}
+
+
+@pytest.mark.parametrize("kind", [GATHER, EVENT, SLEEP])
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_steps_edited_by_hand(bench: Bench, damage: str, kind: str) -> None:
+    """The database refuses the edit, or it hinders no other job: its children end, lists and events work."""
+    parent, other = held(bench), held(bench)
+    last = child(bench, parent)
+    wait_for(bench, parent, [last])
+    wait(bench, other)
+    text = DAMAGE[damage]
+    if "%" in text:
+        text %= kind if "kind" in text else WAITING % kind
+    with suppress(DatabaseError), transaction.atomic(using=bench.engine.alias):
+        bench.jobs.filter(pk=parent.id).update(steps=StoredText(text), due_at=LAST)
+    with bench.engine.transaction():
+        assert not settle(bench.engine, [succeeded(last, "null", at(3), None)])
+    for row in bench.jobs.annotate(waits=bench.engine.waits()):
+        assert row.waits is None or steps.said_to_wait(row.waits) is not None or row.pk.hex == parent.id
+    send(bench, parent.id)
+    assert send(bench, other.id)
+    assert due_at(bench, other.id) == at(2)

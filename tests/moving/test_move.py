@@ -151,12 +151,12 @@ def test_what_the_target_refuses(pair: Pair) -> None:
     """What PostgreSQL cannot store, as a NUL or a number that is too large, stays with the reason; all else goes."""
     nul = job(pair.source, queue_name="a\0b")
     large, dead = job(pair.source, max_attempts=2**40), letter(pair.source, message="a\0b")
-    good = job(pair.source)
+    good, steps = job(pair.source), job(pair.source, steps={"done": ["\0"]})
     QueueState(queue_name="c", paused_at=HOUR_AGO, reason="a\0b").save(using=pair.source)
     refusals = moved(pair, wait=True).refusals
-    assert set(refusals) == {nul.pk.hex, large.pk.hex, dead.pk.hex}
+    assert set(refusals) == {nul.pk.hex, large.pk.hex, dead.pk.hex, steps.pk.hex}
     assert "NUL" in refusals[nul.pk.hex]
-    assert ids(pair.source) == {str(nul.pk), str(large.pk), str(dead.pk)}
+    assert ids(pair.source) == {str(nul.pk), str(large.pk), str(dead.pk), str(steps.pk)}
     assert ids(pair.target) == {str(good.pk)}
 
 

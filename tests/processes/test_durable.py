@@ -1,9 +1,11 @@
 """Durable tasks in real workers, which are killed."""
 
 import json
+import re
 import signal
 from pathlib import Path
 
+import pytest
 from django.db import connections
 
 from django_vtqueue import send_event
@@ -11,6 +13,7 @@ from tests.project import durable
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
+from .conftest import both_engines
 from .database import Database
 from .running import Start
 
@@ -92,3 +95,21 @@ def test_a_loop_in_a_worker_that_stops(database: Database, start_worker: Start, 
     database.wait_for(job_id)
     assert (tmp_path / "items").read_text() == "".join(f"{item}\n" for item in range(6))
     assert database.outcomes(job_id) == []
+
+
+@both_engines
+@pytest.mark.parametrize("text", ["\\u0000", "\\ud800"])
+def test_steps_edited_by_hand(database: Database, start_worker: Start, text: str) -> None:
+    """What no database reads in a text: it refuses the edit, or that costs no other job anything."""
+    parents = [database.enqueue(durable.gathers_elsewhere, name) for name in ("edited", "other")]
+    start_worker("--queues", "default")
+    wait_until(lambda: all(waiting(database, parent) for parent in parents))
+    try:
+        database.write("UPDATE vtqueue_job SET steps = replace(steps, 'made', ?) WHERE id = ?", text, parents[0])
+    except Exception as refused:
+        if not re.search("Unicode|json", str(refused)):
+            raise
+    start_worker("--queues", "elsewhere")
+    wait_until(lambda: not database.unfinished())
+    assert database.succeeded(parents[1])
+    assert effects(database) == {"edited": 1, "other": 1}

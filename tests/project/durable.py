@@ -280,3 +280,9 @@ def tell(path: str, text: str) -> None:
     """Write a line to a file, in one piece."""
     with open(path, "a") as file:
         file.write(f"{text}\n")
+
+
+@task(takes_context=True, max_attempts=2, backoff=0.1)
+def gathers_elsewhere(context: JobContext, name: str) -> list[Any]:
+    context.step("first", lambda: "made")
+    return [each.return_value for each in context.gather("all", [call(child.using(queue_name="elsewhere"), name)])]

@@ -65,8 +65,9 @@ RETURNING octet_length(job.steps), job.cancelled_at IS NOT NULL OR EXISTS (
 )"""
 
 # A job that has begun to wait stands at the place that its wait has given it. A job that woke and then failed, before
-# it took what it had waited for, still has the wait in its steps, but it stands at the end of its backoff.
-AT_ITS_WAIT = f"due_at = coalesce((steps::json -> 'waiting' ->> 'until')::bigint, {LAST_INSTANT})"
+# it took what it had waited for, still has the wait in its steps, but it stands at the end of its backoff. They are
+# compared as texts: a damaged row may have anything there.
+AT_ITS_WAIT = f"due_at::text = coalesce(steps::json -> 'waiting' ->> 'until', '{LAST_INSTANT}')"
 
 # A job that a limit has moved (``moved_from``) keeps its place, too: it comes by itself.
 APPENDED = f"""(
@@ -114,13 +115,12 @@ WHERE job.id = ANY(%(ids)s::uuid[]) AND job.state = 'READY' AND job.due_at > %(n
 
 
 # A wait without an end has no ``until``. Columns have no table before them, for in a subquery that has another name.
-CHILDREN = "steps::json -> 'done' -> -1 -> 'children'"
+WAITING, CHILDREN = "steps::json -> 'waiting'", "steps::json -> 'done' -> -1 -> 'children'"
 WAITS = f"""
-CASE WHEN state = 'READY' AND moved_from IS NULL AND json_typeof(steps::json -> 'waiting') = 'object' THEN
-    CASE WHEN {AT_ITS_WAIT} THEN
-        ((steps::json -> 'waiting')::jsonb || jsonb_build_object('children', CASE json_typeof({CHILDREN})
-            WHEN 'array' THEN json_array_length({CHILDREN}) END))::text
-    END
+CASE WHEN state = 'READY' AND moved_from IS NULL AND json_typeof({WAITING}) = 'object' THEN
+    CASE WHEN {AT_ITS_WAIT} THEN json_build_array(
+        {WAITING}, CASE json_typeof({CHILDREN}) WHEN 'array' THEN json_array_length({CHILDREN}) END
+    )::text END
 END"""
 
 

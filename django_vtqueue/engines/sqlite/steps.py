@@ -83,10 +83,7 @@ WAITS = f"""
 CASE WHEN state = 'READY' AND moved_from IS NULL AND json_valid(steps) THEN
     CASE WHEN json_type(steps, '$.waiting') = 'object' THEN
         CASE WHEN {AT_ITS_WAIT} THEN
-            json_set(
-                json_extract(steps, '$.waiting'), '$.children',
-                json_array_length(steps, '$.done[#-1].children')
-            )
+            json_array(json_extract(steps, '$.waiting'), json_array_length(steps, '$.done[#-1].children'))
         END
     END
 END"""
