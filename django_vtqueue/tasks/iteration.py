@@ -7,14 +7,12 @@ so that its steps and waits are not taken for those of another item.
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from django.db.models import Model, QuerySet
+from django.db.models import QuerySet
 
-from ..core.encoding import legible
 from ..core.steps import ITERATE, SNOOZE, Record
 from ..exceptions import StepError
 from .ledger import Ledger
-
-CHUNK = 500  # rows of a queryset that are read at once
+from .rows import rows
 
 
 def iterate(ledger: Ledger, name: str, source: Any) -> Iterator[Any]:
@@ -23,6 +21,12 @@ def iterate(ledger: Ledger, name: str, source: Any) -> Iterator[Any]:
     record = ledger.next(ITERATE, name) or ledger.add(new)
     if record.get("ended"):
         return
+    if record.get("counted") is isinstance(source, QuerySet):
+        raise ledger.note_mismatch(
+            f"The loop {name!r} goes through {'rows' if record['counted'] is False else 'a sequence'} as it is stored, "
+            f"but its code gives it {type(source).__name__}. Give it the same each time, or repeat steps from "
+            f"{ledger.position} to begin it anew."
+        )
     base = ledger.position
     begun = len(ledger.done) > base or ledger.stored.waiting is not None  # the item under way has made something
     for behind, item in items(source, record.get("next"), record.get("item") if begun else None):
@@ -56,9 +60,7 @@ def items(source: Any, behind: Any, under_way: Any) -> Iterator[tuple[Any, Any]]
     ``under_way``: what comes behind the item that has begun; None if none has.
     """
     if isinstance(source, QuerySet):
-        if source.query.is_sliced or source.query.combinator:
-            raise StepError("iterate takes a queryset that can be filtered further: no slice [:n], and no union().")
-        yield from rows(source.order_by("pk"), behind, under_way)
+        yield from rows(source, behind, under_way)
     elif isinstance(source, Sequence):
         yield from ((index + 1, source[index]) for index in range(behind or 0, len(source)))
     else:
@@ -66,20 +68,3 @@ def items(source: Any, behind: Any, under_way: Any) -> Iterator[tuple[Any, Any]]
             f"iterate takes a queryset, a range or another sequence, not {type(source).__name__}: it must find the "
             "item again behind which it goes on. Give list() of it, if that is the same each time."
         )
-
-
-def rows(source: "QuerySet[Any]", behind: Any, under_way: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield the rows of a queryset by primary key, some at a time; begin at the one that is under way, if one is.
-
-    A row between it and the last done one was added since: it is passed over, as in a loop that nothing interrupts.
-    """
-    rest = source if behind is None else source.filter(pk__gt=behind)
-    if under_way is not None:
-        rest = source.filter(pk__gte=under_way)
-    while some := list(rest[:CHUNK]):
-        for row in some:
-            if not isinstance(row, Model):
-                raise StepError("iterate takes a queryset of rows, without values(): it goes on by their primary keys.")
-            behind = row.pk if isinstance(row.pk, int) else legible(str(row.pk), "primary key")
-            yield behind, row
-        rest = source.filter(pk__gt=behind)

@@ -79,6 +79,12 @@ def changed_code(context: JobContext) -> Any:
     return CODE["run"](context)
 
 
+@task(takes_context=True, max_attempts=0, backoff=0)
+def fails_often(context: JobContext) -> Any:
+    """Do the same, as often as it takes."""
+    return CODE["run"](context)
+
+
 @task(takes_context=True)
 async def achanged_code(context: JobContext) -> Any:
     return await CODE["run"](context)

@@ -269,7 +269,7 @@ def test_iterate(source: Any) -> None:
 
 def test_iterate_a_queryset(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows go by primary key, some at a time, whatever the order of the queryset is."""
-    monkeypatch.setattr("django_vtqueue.tasks.iteration.CHUNK", 2)
+    monkeypatch.setattr("django_vtqueue.tasks.rows.CHUNK", 2)
     for name in "edcba":
         Effect.objects.create(name=name, value=7)
     fatal = {"d", "b"}
@@ -463,20 +463,24 @@ def test_an_item_that_is_gone_before_it_was_begun() -> None:
     assert seen == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize(
-    ("source", "says"),
-    [
-        (iter(range(3)), "iterate takes a queryset, a range or another sequence, not range_iterator"),
-        (Effect.objects.values("name"), "iterate takes a queryset of rows, without values()"),
-        (Effect.objects.all()[:5], "no slice"),
-        (Effect.objects.filter(name="x").union(Effect.objects.filter(name="y")), "no union"),
-    ],
-)
-def test_what_cannot_be_iterated(source: Any, says: str) -> None:
-    """What has no place to go on from is refused."""
+@pytest.mark.parametrize("rows_first", [False, True])
+def test_a_loop_over_something_else(rows_first: bool) -> None:
+    """A number of items is not taken for a key, nor a key for a number of items."""
     Effect.objects.create(name="x")
-    run(lambda context: list(context.iterate("items", source)))
-    assert says in letter().history[-1]["message"]
+    sources: list[Any] = [Effect.objects.all(), [7, 8]]
+    seen = []
+
+    def code(context: Any) -> None:
+        for item in context.iterate("items", sources.pop(0 if rows_first else -1)):
+            seen.append(item)
+            if len(seen) == 1:
+                raise ConnectionError
+
+    CODE["run"] = code
+    durable.changed_code.enqueue()
+    run_pending(until=DAY)
+    assert (len(seen), letter().exception_class) == (1, "django_vtqueue.exceptions.DurableMismatch")
+    assert f"The loop 'items' goes through {'rows' if rows_first else 'a sequence'} as it is stored" in letter().message
 
 
 def test_a_loop_in_a_paused_queue() -> None:
