@@ -5,13 +5,14 @@ if that fits; what comes behind the last one is done now.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..core import clock, steps
 from ..core.encoding import dumps, legible
@@ -26,6 +27,16 @@ from .calls import ChildStore
 STEP_SECONDS = 5.0  # of a transactional step: other connections cannot write meanwhile
 ASYNC = {STEP: "astep", SLEEP: "asleep", EVENT: "await_for", GATHER: "agather", ITERATE: "aiterate"}
 NO_LEDGER = "This context has no job, so it has no steps."
+
+
+def open_blocks(connection: BaseDatabaseWrapper) -> int:
+    """Return how many blocks of transactions are open on a connection; autocommit that is off is one."""
+    return len(connection.savepoint_ids) + (not connection.autocommit) if connection.connection is not None else 0
+
+
+def blocks_by_connection() -> dict[int, int]:
+    """Return how many are open on each connection of this thread, by the connection's ``id()``."""
+    return {id(each): open_blocks(each) for each in connections.all(initialized_only=True)}
 
 
 @dataclass(slots=True)
@@ -49,11 +60,7 @@ class Ledger:
     _turn: list[None] = field(default_factory=lambda: [None])  # empty while a call is under way; its pop is atomic
     _under_way: str = ""  # the kind and name of that call
     _failed: BaseException | None = None  # what a step has raised
-    _depth: int = 0  # of the caller's atomic blocks
-
-    def __post_init__(self) -> None:
-        if self.database:
-            self._depth = self._blocks()
+    _callers: Mapping[int, int] = field(default_factory=blocks_by_connection)  # blocks of transactions
 
     @property
     def held(self) -> HeldJob:
@@ -99,10 +106,6 @@ class Ledger:
 
     def now(self) -> int:
         return self.engine.now() + self.clock_offset
-
-    def _blocks(self) -> int:
-        connection = connections[self.engine.alias]
-        return len(connection.savepoint_ids) + connection.in_atomic_block
 
     # -- the next call ------------------------------------------------------------------------------------------------
 
@@ -154,11 +157,20 @@ class Ledger:
             )
         if self.held.copies:
             raise StepError(f"{kind} {name!r}: a job of a queue with overflow has no steps, its copies would differ.")
-        if self._blocks() > self._depth:
-            raise StepError(
-                f"{kind} {name!r} was asked for inside transaction.atomic: a rollback would take its record back. "
-                "Leave the block before, or have the block inside the step: context.step(…, transactional=True)."
-            )
+        self.refuse_transaction(f"{kind} {name!r} was asked for inside")
+
+    def refuse_transaction(self, what: str) -> None:
+        """Raise StepError if a transaction of any connection of this thread has begun in this attempt.
+
+        That of a caller, as of TestCase, is not the task's to roll back.
+        """
+        for connection in connections.all(initialized_only=True):
+            if open_blocks(connection) > self._callers.get(id(connection), 0):
+                raise StepError(
+                    f"{what} a transaction of database {connection.alias!r} (transaction.atomic, or its autocommit is "
+                    "off): a rollback would take back what was done, or its record. End it before, or have all of it "
+                    "inside the function of a step; in the database of the queue: context.step(…, transactional=True)."
+                )
 
     def note_mismatch(self, what: str) -> DurableMismatch:
         """Return the error of code that does not fit what is stored; no step is made after it."""
@@ -246,6 +258,7 @@ class Ledger:
 
     def finish(self, name: str, began: int, value: Any) -> Any:
         """Store the result of a step, and return it as later attempts will see it."""
+        self.refuse_transaction(f"Step {name!r} has returned inside")
         try:
             result = legible(value, "result")
         except TypeError as error:
@@ -260,7 +273,7 @@ class Ledger:
         Inside of another transaction the lock would be waited for in vain.
         """
         with ExitStack() as stack:
-            if self._blocks():
+            if connections[self.engine.alias].in_atomic_block:
                 stack.enter_context(transaction())
             else:
                 until_done(self.engine, lambda: stack.enter_context(transaction()))
@@ -274,8 +287,13 @@ class Ledger:
             if self.engine.renew([self.held], self.engine.now()):
                 raise self.lost()
 
+        callers = self._callers
         with self.transaction(lambda: self.engine.task_transaction(STEP_SECONDS, hold)):
-            yield
+            self._callers = blocks_by_connection()
+            try:
+                yield
+            finally:
+                self._callers = callers
 
     def read_events(self) -> None:
         """Read the events that have come since the beginning of this attempt."""

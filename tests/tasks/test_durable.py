@@ -513,7 +513,7 @@ def test_what_is_refused(settings: Settings, code: Any, kind: str, says: str) ->
 @pytest.mark.parametrize(
     ("task", "says"),
     [
-        (durable.in_a_block, "inside transaction.atomic"),
+        (durable.in_a_block, "inside a transaction of database 'default'"),
         (durable.wholly_transactional, "A task with transactional=True"),
     ],
     ids=["atomic", "transactional"],

@@ -10,12 +10,13 @@ from django.db import transaction
 from django.test import Client
 from pytest_django import Settings
 
-from django_vtqueue import DuplicateJob, PayloadTooLarge, Queue, QueueFull, TaskResultStatus, enqueue_many, task
-from django_vtqueue.models import Job
+from django_vtqueue import DuplicateJob, PayloadTooLarge, Queue, QueueFull, TaskResultStatus, call, enqueue_many, task
+from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.tasks.compat import TaskResultDoesNotExist, task_enqueued
 from tests.conftest import ALIAS
 
 from ..pending import run_pending
+from ..project import durable
 from ..project.models import Effect
 from ..project.tasks import add
 
@@ -253,3 +254,106 @@ def test_the_admin_and_what_runs(admin_client: Client) -> None:
     assert [each.return_value for each in run_pending()] == [1, 3]
     assert set(Job.objects.using(ALIAS).values_list("state", flat=True)) == {"SUCCESSFUL"}
     assert stored() == 2
+
+
+# -- steps of durable tasks -------------------------------------------------------------------------------------------
+
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "step": lambda context: context.step("pay", Effect.objects.create, name="paid"),
+    "transactional step": lambda context: context.step("pay", str, transactional=True),
+    "sleep": lambda context: context.sleep("nap", 60),
+    "wait_for": lambda context: context.wait_for("paid"),
+    "gather": lambda context: context.gather("all", [call(add, 1, 2)]),
+    "iterate": lambda context: next(context.iterate("items", range(3))),
+}
+
+
+def execute(code: Callable[[Any], Any]) -> str:
+    """Have a durable task do something once; return its error, if it has failed."""
+    durable.CODE["run"] = code
+    durable.changed_code.enqueue()
+    [result] = run_pending()
+    return result.errors[0].traceback if result.errors else ""
+
+
+@contextmanager
+def without_autocommit() -> Iterator[None]:
+    transaction.set_autocommit(False)
+    try:
+        yield
+    finally:
+        transaction.rollback()
+        transaction.set_autocommit(True)
+
+
+@pytest.mark.parametrize("called", CALLS.values(), ids=CALLS)
+@pytest.mark.parametrize("opened", [transaction.atomic, without_autocommit], ids=["atomic", "autocommit"])
+@pytest.mark.parametrize("of_jobs", [False, True], ids=["another database", "the same"])
+def test_steps_in_a_transaction(configure: Configure, called: Any, opened: Any, of_jobs: bool) -> None:
+    """In an open transaction of any database nothing is made or waited for: a rollback would undo a part."""
+    if of_jobs:
+        configure(database="default")
+
+    def code(context: Any) -> None:
+        with opened():
+            called(context)
+
+    assert "inside a transaction of database 'default' (transaction.atomic, or its autocommit is off)" in execute(code)
+    assert Effect.objects.count() == 0
+    letter = DeadLetter.objects.using("default" if of_jobs else ALIAS).get()
+    assert (letter.exception_class, letter.steps) == ("django_vtqueue.exceptions.StepError", None)
+
+
+def test_the_next_item_in_a_transaction() -> None:
+    """A transaction that an item has begun, and not ended, is no place for the next one."""
+
+    def code(context: Any) -> None:
+        for _item in context.iterate("items", range(3)):
+            transaction.set_autocommit(False)
+            Effect.objects.create()
+
+    try:
+        assert "iterate 'items' was asked for inside a transaction of database 'default'" in execute(code)
+    finally:
+        transaction.rollback()
+        transaction.set_autocommit(True)
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_step_that_leaves_a_transaction_open(transactional: bool) -> None:
+    """It is not made, for what it has written may be rolled back."""
+
+    def pay() -> None:
+        transaction.set_autocommit(False)
+        Effect.objects.create()
+
+    try:
+        said = execute(lambda context: context.step("pay", pay, transactional=transactional))
+        assert "Step 'pay' has returned inside a transaction of database 'default'" in said
+    finally:
+        transaction.rollback()
+        transaction.set_autocommit(True)
+
+
+def test_steps_between_transactions() -> None:
+    """Transactions that have ended, and those inside of steps, are a task's own matter; so are those of its caller."""
+
+    def code(context: Any) -> None:
+        with transaction.atomic(), undone():
+            Effect.objects.create()
+        context.step("pay", pay)
+        context.step("pay again", lambda: Effect.objects.create().pk, transactional=context.task_result.id == first)
+        for _item in context.iterate("items", range(2)):
+            pay()
+
+    @transaction.atomic
+    def pay() -> None:
+        Effect.objects.create()
+
+    durable.CODE["run"] = code
+    first = durable.changed_code.enqueue().id
+    assert [result.errors for result in run_pending()] == [[]]
+    durable.changed_code.enqueue()
+    with transaction.atomic(), transaction.atomic(using=ALIAS):
+        assert [result.errors for result in run_pending()] == [[]]
+    assert Effect.objects.count() == 8
