@@ -1,6 +1,6 @@
 """The signature of a task: whether a call fits it, the names of its arguments, and which of these are secret."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache, partial
 from inspect import Parameter, Signature, signature
@@ -23,7 +23,25 @@ POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parame
 def call_signature(function: Callable[..., Any], takes_context: bool) -> Signature:
     """Return the signature of a task's function without its context; raise what ``inspect.signature`` raises."""
     whole = signature(function)
-    return whole.replace(parameters=[*whole.parameters.values()][takes_context:])
+    parameters = [*whole.parameters.values()][takes_context:]
+    added = [own for own in _keywords_of_wrappers(function) if own.name not in whole.parameters]
+    return whole.replace(parameters=sorted([*parameters, *added], key=lambda parameter: parameter.kind))
+
+
+def _keywords_of_wrappers(function: Callable[..., Any]) -> Iterator[Parameter]:
+    """Yield the keyword-only parameters of a function's wrappers: ``signature`` shows what they wrap, and not these.
+
+    An inner wrapper's that has no default is left out: an outer one may be what gives it.
+    """
+    outermost, passes_on = function, True
+    while passes_on and hasattr(function, "__wrapped__") and not hasattr(function, "__signature__"):
+        own = signature(function, follow_wrapped=False).parameters.values()
+        for parameter in own:
+            optional = parameter.default is not Parameter.empty
+            if parameter.kind is Parameter.KEYWORD_ONLY and (optional or function is outermost):
+                yield parameter
+        passes_on = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in own)
+        function = function.__wrapped__
 
 
 def mask_of(task_path: str, queue_name: str, database: str | None) -> Mask:

@@ -16,6 +16,7 @@ from django_vtqueue import Queue, TaskContext, enqueue_many, task
 from django_vtqueue.core.masks import MASKED
 from django_vtqueue.models import Job
 from django_vtqueue.tasks.compat import Task, task_backends
+from django_vtqueue.testing import run_pending
 
 FRAMEWORK = Task.__module__.rpartition(".")[0]  # django.tasks or django_tasks
 DUMMY = f"{FRAMEWORK}.backends.dummy.DummyBackend"
@@ -101,8 +102,42 @@ def with_context_and_any(context: TaskContext, *rest: int, **more: int) -> None:
 def decorated(a: int) -> None: ...
 
 
-TASKS = [plain, positional, positional_and_any, keyword, anything, nothing, decorated]
-NAMES = ["a", "b", "c", "context", "self", "task", ""]
+def for_tenant(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Take a keyword of its own, as a decorator does that switches the tenant or the language."""
+
+    @wraps(function)
+    def wrapper(*args: Any, tenant: int | None = None, **kwargs: Any) -> Any:
+        return [tenant, function(*args, **kwargs)]
+
+    return wrapper
+
+
+@task
+@wrapped
+@for_tenant
+def of_tenant(a: int) -> int:
+    return a
+
+
+@task(unique_key="{tenant}:{a}")
+@for_tenant
+def once_a_tenant(a: int) -> int:
+    return a
+
+
+TASKS = [plain, positional, positional_and_any, keyword, anything, nothing, decorated, of_tenant]
+NAMES = ["a", "b", "c", "context", "tenant", "self", "task", ""]
+
+
+@pytest.mark.django_db
+def test_a_keyword_of_a_wrapper() -> None:
+    """A decorator may take a keyword of its own: it fits the task, is stored, and forms keys; others do not fit."""
+    for called in (of_tenant, once_a_tenant):
+        called.enqueue(1, tenant=2)
+        called.enqueue(3)
+        assert [result.return_value for result in run_pending()] == [[2, 1], [None, 3]]
+        with pytest.raises(TypeError, match=r"\(a: int, \*, tenant=None.*unexpected keyword argument 'tenants'"):
+            called.enqueue(1, tenants=2)
 
 
 @pytest.mark.django_db
