@@ -14,6 +14,7 @@ from django.db.utils import DatabaseError, InterfaceError, OperationalError
 from ...core import clock
 from ...core.clock import SECOND
 from ...core.job import ClaimKey
+from ...runtime.tracing import untraced
 from .task_transaction import task_transaction
 
 T = TypeVar("T")
@@ -233,14 +234,15 @@ class PostgreSQLConnection:
 
     @contextmanager
     def without_lock_waits(self, *, pooled: bool = True) -> Iterator[None]:
-        """See Engine; here it is a connection that is cut off for which nothing waits for long."""
+        """See Engine; here it is a connection that is cut off for which nothing waits for long. It makes no spans."""
         connection = self.connection
         usual = connection.settings_dict
         connection.close()
         outside = {} if pooled else {"pool": None}
         connection.settings_dict = {**usual, "OPTIONS": {**WHEN_CUT_OFF, **usual["OPTIONS"], **outside}}
         try:
-            yield
+            with untraced():
+                yield
         finally:
             with suppress(Exception):  # it is broken
                 connection.close()
