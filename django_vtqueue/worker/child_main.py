@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+from importlib import import_module
 from typing import Any, cast
 
 from .. import __version__
@@ -35,9 +36,7 @@ def main(given: dict[str, Any]) -> None:
         threading.Thread(target=obey, args=(pipe, workers), name="supervisor", daemon=True).start()
     except RuntimeError as error:
         sys.exit(f"The system refuses this process a thread ({error}): give fewer --processes, or raise its limit.")
-    import django
-
-    django.setup()
+    import_module(given["setup"]).setup()  # django's, or that of django-configurations
     run(given, workers, SharedState.in_memory(memory))
 
 

@@ -59,6 +59,7 @@ class ChildProcess:
                 "log": [log.verbosity, log.option, log.quiet],
                 "descriptors": [theirs, memory],
                 "argv": [str(each) for each in sys.argv],
+                "setup": "configurations" if "configurations.importer" in sys.modules else "django",
             }
             path = [entry for entry in sys.path if isinstance(entry, str)]  # Python ignores others, as a pathlib.Path
             command = [sys.executable, "-P", *interpreter_flags(), "-c", START, json.dumps(path), json.dumps(given)]
