@@ -28,6 +28,7 @@ from .core.allowed import (
     flag,
     one_of,
     or_none,
+    path_or_none,
     positive_duration,
     rate_of,
     text_or_none,
@@ -106,7 +107,7 @@ class Options(Policy):
     processes: int = option(1, partial(count, most=MOST_AT_ONCE))
     task_modules: Sequence[str] = option((), texts)
     mask: Sequence[str] = option(("password", "token", "secret"), texts)
-    doorbells: str | None = option(None, text_or_none)
+    doorbells: str | None = option(None, path_or_none)
     queue_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     queues: frozenset[str] = frozenset()
 

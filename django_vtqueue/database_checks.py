@@ -12,6 +12,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any, NamedTuple
 
+from django.conf import global_settings, settings
 from django.core.checks import CheckMessage, Tags, Warning, register
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -50,7 +51,17 @@ SHARED_BLOCK = """
 
 ATOMIC_REQUESTS = (
     "ATOMIC_REQUESTS is on: with IMMEDIATE every request takes the write lock at its start, also one that only reads, "
-    "so such requests run one after the other. Turn it off, or put @transaction.non_atomic_requests on those views."
+    "so such requests run one after the other."
+)
+ATOMIC_REQUESTS_HINT = "Turn it off, or put @transaction.non_atomic_requests on those views."
+
+NO_TASKS = (
+    "django_vtqueue is installed, but there is no setting TASKS: a task runs at once inside enqueue(), and no worker "
+    "has anything to do."
+)
+NO_TASKS_HINT = (
+    'TASKS = {"default": {"BACKEND": "django_vtqueue.backend.VTQueueBackend"}}. Where Queue is used alone, put '
+    "'vtqueue.W015' into SILENCED_SYSTEM_CHECKS."
 )
 
 DEFAULTS = (
@@ -149,6 +160,30 @@ def check_cut_off(**kwargs: Any) -> list[CheckMessage]:
     return found
 
 
+@register(TAG, deploy=True)
+def check_atomic_requests(**kwargs: Any) -> list[CheckMessage]:
+    """Return a warning about each SQLite file whose write lock every request takes; it reads the settings.
+
+    Only ``--deploy`` asks: it is slow where many ask at once.
+    """
+    found: list[CheckMessage] = []
+    for alias in filter(file_of, sorted(databases_of_queues())):
+        given = connections[alias].settings_dict
+        mode = str(given["OPTIONS"].get("transaction_mode")).upper()
+        if given["ATOMIC_REQUESTS"] and mode in ("IMMEDIATE", "EXCLUSIVE"):
+            found.append(warning("W016", connections[alias], ATOMIC_REQUESTS, ATOMIC_REQUESTS_HINT))
+    return found
+
+
+@register(TAG)
+def check_tasks(**kwargs: Any) -> list[CheckMessage]:
+    """Return a warning if the app is installed and nothing says which backend tasks have: Django's runs them inline."""
+    given = getattr(settings, "TASKS", None)
+    if given is not None and given is not getattr(global_settings, "TASKS", None):
+        return []
+    return [Warning(NO_TASKS, hint=NO_TASKS_HINT, id="vtqueue.W015")]
+
+
 @register(TAG)
 def check_mounts(**kwargs: Any) -> list[CheckMessage]:
     """Return an error about each SQLite file that is where it may be destroyed; opens none of them."""
@@ -228,7 +263,8 @@ def is_far(connection: BaseDatabaseWrapper) -> bool:
 def hint_for(connection: BaseDatabaseWrapper) -> str:
     """Return the settings that a SQLite file needs."""
     hint = f"In DATABASES[{connection.alias!r}], beside what else its OPTIONS have:\n{BLOCK}"
-    return hint + (f"\n{ATOMIC_REQUESTS}" if connection.settings_dict["ATOMIC_REQUESTS"] else "")
+    atomic_requests = connection.settings_dict["ATOMIC_REQUESTS"]
+    return hint + (f"\n{ATOMIC_REQUESTS} {ATOMIC_REQUESTS_HINT}" if atomic_requests else "")
 
 
 def faults(pragmas: Pragmas, mode: str | None) -> Iterator[tuple[str, str]]:

@@ -23,12 +23,14 @@ from django_vtqueue.conf import configured
 from django_vtqueue.database_checks import check_databases, check_defaults, check_durability
 from django_vtqueue.engines.sqlite import file_checks
 from django_vtqueue.tasks import settings_checks
+from django_vtqueue.tasks.compat import Task
 from django_vtqueue.tasks.settings_checks import overlaps, problems
 from tests.project import tasks as project_tasks
 from tests.project import transactional
 
 from .projects import Project
 
+FRAMEWORK = Task.__module__.rpartition(".")[0]  # django.tasks or django_tasks
 BACKEND = "django_vtqueue.backend.VTQueueBackend"
 GOOD = {
     "transaction_mode": "IMMEDIATE",
@@ -171,6 +173,30 @@ def test_atomic_requests(jobs: Open) -> None:
     jobs()
     for warning in warnings():
         assert "ATOMIC_REQUESTS" not in (warning.hint or "")
+
+
+def deployed() -> list[str | None]:
+    """Return the ids of what ``check --deploy`` has of ours, without a look at a database."""
+    found = run_checks(tags=["vtqueue"], include_deployment_checks=True)
+    return ids(found)
+
+
+def test_atomic_requests_with_immediate_are_a_question_of_deployment(jobs: Open) -> None:
+    """With the recommended OPTIONS nothing else would say that each request takes the write lock."""
+    jobs(OPTIONS={**GOOD, "transaction_mode": "immediate"}, ATOMIC_REQUESTS=True)
+    assert deployed() == ["vtqueue.W016"]
+    assert warnings() == []
+    jobs(OPTIONS=GOOD)
+    assert deployed() == []
+
+
+def test_an_app_without_tasks(settings: Settings) -> None:
+    """Without TASKS each task runs inline, in the process of the site: that is said; another backend was chosen."""
+    del settings.TASKS
+    [found] = run_checks(tags=["vtqueue"])
+    assert (found.id, "inside enqueue()" in found.msg) == ("vtqueue.W015", True)
+    settings.TASKS = {"default": {"BACKEND": f"{FRAMEWORK}.backends.immediate.ImmediateBackend"}}
+    assert run_checks(tags=["vtqueue"]) == []
 
 
 @pytest.mark.parametrize("name", [":memory:", "file::memory:?cache=shared", "file:jobs?mode=memory&cache=shared"])

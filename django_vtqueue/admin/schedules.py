@@ -11,6 +11,7 @@ from django.template.loader import render_to_string
 from django.utils.decorators import method_decorator
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
+from django.utils.timezone import get_current_timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST
@@ -277,9 +278,9 @@ def ran(run: runs.Run) -> str:
 
 
 def ticks(expression: str, time_zone: str) -> SafeString | str:
-    """Return the next ticks of an expression, in its own time zone."""
+    """Return the next ticks of an expression, in its own time zone; those of a period, as other moments are shown."""
     try:
-        here = zone(time_zone or "UTC")
+        here = zone(time_zone) if time_zone else get_current_timezone()
         found = Ticks(expression, time_zone).upcoming(clock.now(), UPCOMING)
     except ValueError as error:
         return str(error)

@@ -30,7 +30,7 @@ from . import display
 from .base import ReadOnlyAdmin, Views, permitted
 from .links import address, link
 
-DETAILS = ("host", "pid", "served", "slots", "occupied", "started", "heartbeat", "doorbell")
+DETAILS = ("host", "pid", "copied_id", "served", "slots", "occupied", "started", "heartbeat", "doorbell")
 LISTED = 100  # running jobs on the page of a worker
 MOST_LEFT = 100  # jobs on the page of a dead worker
 LOOKED_AT = 10_000  # held jobs
@@ -74,6 +74,10 @@ class WorkerProcessAdmin(ReadOnlyAdmin):
     @admin.display(description=_("worker"))
     def worker(self, worker: WorkerProcess) -> str:
         return f"{worker.host}:{worker.pid}"
+
+    @admin.display(description=_("id"))
+    def copied_id(self, worker: WorkerProcess) -> SafeString:
+        return display.copyable(format_html("<code>{}</code>", worker.pk))
 
     @admin.display(description=_("state"))
     def status(self, worker: WorkerProcess) -> SafeString:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from pathlib import PurePath
 from typing import Any
 
 from .clock import LONGEST
@@ -82,6 +83,13 @@ def text_or_none(value: Any) -> str | None:
     if value is not None and not (isinstance(value, str) and value):
         raise Invalid("a text or None")
     return value
+
+
+def path_or_none(value: Any) -> str | None:
+    try:
+        return text_or_none(str(value) if isinstance(value, PurePath) else value)
+    except Invalid:
+        raise Invalid("a path (a text or a pathlib.Path) or None") from None
 
 
 def texts(value: Any) -> tuple[str, ...]:

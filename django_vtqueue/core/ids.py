@@ -4,7 +4,8 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 from uuid import UUID
 
@@ -93,6 +94,13 @@ def new_worker_id() -> str:
 def shown_worker(worker_id: str) -> str:
     """Return a worker's id without its random end."""
     return worker_id.rpartition(":")[0] or worker_id
+
+
+def names_of_workers(worker_ids: Iterable[str]) -> dict[str, str]:
+    """Return what people type for each of these workers: its id without the random end, if that is of one alone."""
+    short = {worker_id: shown_worker(worker_id) for worker_id in worker_ids}
+    times = Counter(short.values())
+    return {worker_id: name if times[name] == 1 else worker_id for worker_id, name in short.items()}
 
 
 _own: tuple[int, str] = (0, "")

@@ -8,6 +8,7 @@ class Trouble(Enum):
 
     BUSY = "the database is locked by another connection"
     DISK = "the database cannot be written"
+    UNOPENED = "the database cannot be opened"
     SCHEMA = "the queue's tables are missing or of another version"
     DAMAGED = "the database is damaged"
     GONE = "the database cannot be reached"

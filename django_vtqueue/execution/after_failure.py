@@ -24,6 +24,7 @@ from ..exceptions import (
 )
 from ..queue.pauses import hold_up
 from ..tasks.compat import TaskError
+from ..tasks.signatures import bind
 from .attempt import Attempt
 from .outcomes import Outcome
 
@@ -36,7 +37,10 @@ HISTORY_WORDS = {
     Cancelled: history.CANCELLED,
 }
 FINAL_ERRORS = (GiveUp, Cancelled, DamagedPayload, StepError)  # exceptions after which there is no further attempt
-UNKNOWN_TASK_DELAY = 30  # seconds: during a rolling deploy the web process knows a new task before the worker does
+# During a rolling deploy the web process knows a new task, or a new argument, before each worker does.
+UNKNOWN_TASK_DELAY = 30  # seconds
+MISFITS = 5  # attempts of a call that does not fit its task: with 30, 60, 120 and 240 s between them a deploy is over
+MISFIT = "The call does not fit the task as it is here: the job was enqueued by another version of the code."
 
 
 def outcome_after(attempt: Attempt, error: BaseException) -> Outcome:
@@ -94,6 +98,10 @@ def delay_after(attempt: Attempt, error: BaseException) -> float | None:
     last_ones = (*FINAL_ERRORS, *attempt.options.get("no_retry_for", ()))
     if attempt.final or exhausted(attempt.job) or isinstance(error, last_ones):
         return None
+    if does_not_fit(attempt, error):
+        error.add_note(MISFIT)
+        times = attempt.job.attempts
+        return None if times >= MISFITS else UNKNOWN_TASK_DELAY * 2.0 ** (times - 1)
     backoff = attempt.policy.backoff
     try:
         if isinstance(error, Retry) and error.delay is not None:
@@ -107,6 +115,19 @@ def delay_after(attempt: Attempt, error: BaseException) -> float | None:
         error.add_note(told)
     delay = attempt.policy.delay(attempt.job.attempts)
     return max(delay, UNKNOWN_TASK_DELAY) if isinstance(error, UnknownTask) else delay
+
+
+def does_not_fit(attempt: Attempt, error: BaseException) -> bool:
+    """Return whether a task was called with arguments that it does not take; the enqueue has checked them elsewhere."""
+    if attempt.call is None or not isinstance(error, TypeError):
+        return False
+    try:
+        bind(*attempt.call)
+    except TypeError:
+        return True
+    except ValueError:  # the function shows no signature
+        return False
+    return False
 
 
 def chosen_delay(chosen: Any, error: BaseException) -> float | None:

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from .. import __version__
 from ..runtime.forks import dump_threads_at, handle_signal
-from .process import exit_at_once
+from .process import exit_at_once, write_lines_at_once
 from .shared_state import SharedState
 from .stop_signals import stop_signals
 
@@ -26,6 +26,7 @@ def main(given: dict[str, Any]) -> None:
     pipe, memory = given["descriptors"]
     for descriptor in pipe, memory:
         os.set_inheritable(descriptor, False)  # programs that tasks start have no use for them
+    write_lines_at_once()
     sys.argv[:] = given["argv"]  # settings may look there
     leave_signals_to_the_supervisor()
     dump_threads_at(signal.SIGUSR1)

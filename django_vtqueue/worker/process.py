@@ -64,6 +64,12 @@ def fill_streams() -> None:
     os.close(descriptor)
 
 
+def write_lines_at_once() -> None:
+    """Have what tasks print be read at once also where it goes into a file or a pipe: the log of a container, say."""
+    with suppress(Exception):  # it is closed, or a stream of the project's own
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+
+
 @cache
 def open_devnull() -> int:
     """Return a descriptor of /dev/null for writing, opened once; asked for early: later there may be no free one."""

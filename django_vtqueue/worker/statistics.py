@@ -38,7 +38,7 @@ UNWRITTEN = HOUR  # in memory, where it cannot be written: it must not grow for 
 PRUNED_BATCH = 200  # rows, and as many as are written: it keeps up with any number of workers and queues
 UNIQUE = ["starts_at", "queue_name", "task_path", "worker_id"]
 COUNTED = [*NUMBERS, "run_times", "wait_times", "depth"]
-SAID_BY_TURNS = {Trouble.BUSY, Trouble.DISK, Trouble.GONE}  # what concerns the whole database
+SAID_BY_TURNS = {Trouble.BUSY, Trouble.DISK, Trouble.UNOPENED, Trouble.GONE}  # what concerns the whole database
 
 Table: TypeAlias = type[Tallied]
 Name: TypeAlias = tuple[str, str]  # of a queue and a task

@@ -9,6 +9,7 @@ from django.contrib.admin.models import LogEntry
 from django.http import HttpResponse
 from django.test import Client
 from django.urls import reverse
+from pytest_django import Settings
 
 from django_vtqueue.core import clock
 from django_vtqueue.core.clock import SECOND, from_instant, to_instant
@@ -68,6 +69,13 @@ def test_the_list(admin_client: Client, django_assert_max_num_queries: Any) -> N
         schedule(f"more {number}")
     with django_assert_max_num_queries(14):
         admin_client.get(LIST)
+
+
+def test_ticks_of_a_period_are_in_the_zone_of_the_page(admin_client: Client, settings: Settings) -> None:
+    """They are in no zone of their own, so they are as all times of the page are."""
+    settings.TIME_ZONE = "Asia/Tokyo"
+    shown = page_of(admin_client, change(schedule(expression="every 3600", time_zone="", declared=False)))
+    assert shown.count(":00:00 JST") == 5
 
 
 def test_the_page(admin_client: Client) -> None:

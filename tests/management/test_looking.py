@@ -13,7 +13,7 @@ from django_vtqueue import Queue
 from django_vtqueue.core import clock
 from django_vtqueue.fields import StoredText
 from django_vtqueue.management.subcommands import list as list_
-from django_vtqueue.models import DeadLetter, Job
+from django_vtqueue.models import DeadLetter, Job, WorkerProcess
 from tests.admin.rows import job, worker
 from tests.pending import run_pending
 from tests.project import tasks
@@ -81,6 +81,22 @@ def test_how_full_a_queue_is(settings: Any, count: int, said: str) -> None:
     [queue] = [queue for queue in read("status")["queues"] if queue["queue"] == "emails"]
     assert (queue["depth"], queue["max_depth"]) == (min(count, 5), 4)
     assert said in vtqueue("status")
+
+
+def test_names_that_can_be_typed() -> None:
+    """The name in ``status`` is what ``quiet`` takes; of two workers with one name it is the whole id."""
+    with pytest.raises(CommandError, match=r"There is no worker web1:1\. Workers: none"):
+        vtqueue("quiet", "web1:1")
+    first, second, other = (
+        worker(pid, worker_id=f"web1:{pid}:{end}").pk for pid, end in [(1, "a"), (1, "b"), (2, "c")]
+    )
+    found = {each["worker"]: each["id"] for each in read("status")["workers"]}
+    assert found == {first: first, second: second, "web1:2": other}
+    for name, worker_id in found.items():
+        assert vtqueue("quiet", name) == f"asked {name} to be quiet\n"
+        assert WorkerProcess.objects.get(pk=worker_id).asked_to == "quiet"
+        assert name in vtqueue("status")
+    assert vtqueue("quiet", "--end", "web1:1").splitlines() == [f"asked {first} to work", f"asked {second} to work"]
 
 
 def test_status_of_nothing() -> None:

@@ -222,3 +222,13 @@ def test_a_reader_that_has_seen_enough(database: Database) -> None:
     )
     assert len(ended.stdout.splitlines()) == 3
     assert ended.stderr == ""
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_what_a_task_prints_is_read_at_once(database: Database, start: Start, processes: str) -> None:
+    """Also where output is no terminal, as in a container: of a worker that goes on, a line at a time."""
+    options = ("--no-reload", "--processes", processes)
+    worker = start(MANAGE, "vtworker", *options, fresh=True, PYTHONUNBUFFERED="")
+    worker.wait_ready()
+    database.enqueue(tasks.say, "Hello Ada!")
+    worker.wait_for("\nHello Ada!\n")

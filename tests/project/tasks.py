@@ -32,6 +32,11 @@ def exit_process(code: int) -> None:
 
 
 @task
+def say(text: str) -> None:
+    print(text)
+
+
+@task
 def add(a: int, b: int) -> int:
     return a + b
 

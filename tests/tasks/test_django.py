@@ -766,6 +766,41 @@ def test_unknown_task_waits() -> None:
 
 
 @pytest.mark.django_db
+def test_a_call_for_another_version_of_a_task_waits() -> None:
+    """It is tried again after 30 seconds, then after twice as long: a worker with the other version may take it."""
+    result = add.enqueue(1, 2)
+    damage(result, payload={"args": [1], "kwargs": {}})
+    run_pending()
+    job = stored(result)
+    assert job.started_at is not None
+    assert (job.state, job.visible_at - job.started_at >= timedelta(seconds=30)) == ("READY", True)
+    run_pending(until=timedelta(seconds=60))
+    assert stored(result).attempts == 2
+    result.refresh()
+    assert "enqueued by another version of the code" in result.errors[0].traceback
+
+
+@pytest.mark.django_db
+def test_a_call_for_another_version_of_a_task_is_not_tried_for_long() -> None:
+    """Such a call is a dead letter when a deploy would be over, though the task may have ten attempts."""
+    result = add.enqueue(1, 2)
+    damage(result, payload={"args": [1], "kwargs": {}})
+    run_pending(until=timedelta(minutes=10))
+    letter = DeadLetter.objects.get(id=result.id)
+    assert (letter.attempts, letter.exception_class) == (5, "builtins.TypeError")
+
+
+@pytest.mark.django_db
+def test_a_type_error_of_the_task_itself_is_tried_again_as_any_other() -> None:
+    """Only what the call does not fit is another version."""
+    result = add.enqueue(1, "x")
+    run_pending()
+    job = stored(result)
+    assert job.started_at is not None
+    assert job.visible_at - job.started_at < timedelta(seconds=30)
+
+
+@pytest.mark.django_db
 def test_unknown_task_ends_as_a_dead_letter() -> None:
     """With its last attempt an unknown task becomes a dead letter, with everything in it."""
     result = fails.enqueue("x")

@@ -3,6 +3,7 @@
 import math
 import re
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -182,6 +183,8 @@ def test_durations_of_a_task() -> None:
         ("database", "", "a text or None"),
         ("task_modules", "shop.jobs", "a list of texts"),
         ("mask", [1], "a list of texts"),
+        ("doorbells", 1, "a path (a text or a pathlib.Path) or None"),
+        ("doorbells", "", "a path (a text or a pathlib.Path) or None"),
         ("queue_options", ["emails"], "{queue name: {option: value}}"),
         ("queue_options", {"emails": 300}, "{queue name: {option: value}}"),
     ],
@@ -193,6 +196,12 @@ def test_wrong_value(name: str, wrong: object, allowed: str) -> None:
     [line] = str(caught.value).splitlines()
     assert line.startswith("TASKS['jobs']['OPTIONS']: ")
     assert f"{name} is {wrong!r}, but must be {allowed}" in line
+
+
+def test_a_folder_is_a_text_or_a_path() -> None:
+    """Settings have paths as ``BASE_DIR / "run"``."""
+    found = [parse({"OPTIONS": {"doorbells": given}}).doorbells for given in (Path("/run/bells"), "/run/bells", None)]
+    assert found == ["/run/bells", "/run/bells", None]
 
 
 def test_everything_wrong_at_once() -> None:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from math import inf
+from pathlib import Path
 
 import pytest
 from django.db import OperationalError, connections
@@ -71,3 +72,16 @@ def test_the_database_is_not_asked_what_is_wrong(
         Queue("q", using=sqlite_file).claim()
     with django_assert_num_queries(0, connection=connections[sqlite_file]):
         Outage(new_engine(sqlite_file, traced=False)).note_failure(error.value)
+
+
+def test_a_missing_folder_is_no_full_disk(
+    sqlite_file: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What cannot be opened is said to be that, with what to look at: neither space nor a mode of files helps."""
+    engine = new_engine(sqlite_file, traced=False)
+    engine.disconnect()
+    monkeypatch.setitem(connections[sqlite_file].settings_dict, "NAME", str(tmp_path / "missing" / "db.sqlite3"))
+    with pytest.raises(OperationalError) as error:
+        engine.queue_names()
+    Outage(engine).note_failure(error.value)
+    assert "the database cannot be opened (unable to open database file); waiting. Its folder must be" in caplog.text

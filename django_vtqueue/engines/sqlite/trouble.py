@@ -9,7 +9,7 @@ from ..trouble import Trouble
 from .file import FileExchanged
 from .lock import BUSY, code_of
 
-DISK = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
+DISK = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY}
 DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
@@ -20,6 +20,8 @@ def trouble(error: BaseException) -> Trouble | None:
         return Trouble.BUSY
     if code in DISK:
         return Trouble.DISK
+    if code == sqlite3.SQLITE_CANTOPEN:
+        return Trouble.UNOPENED
     if code in DAMAGED:
         return Trouble.DAMAGED
     if code == sqlite3.SQLITE_ERROR and re.search("no such (table|column|index)|has no column", str(error)):

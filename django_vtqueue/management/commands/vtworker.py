@@ -35,7 +35,7 @@ from ...worker.logging_setup import log_lines, without_unread_records
 from ...worker.loop import Worker
 from ...worker.options import WorkerOptions, limits_of, scopes_of, served
 from ...worker.outage import Outage
-from ...worker.process import READY, CannotRun, exit_at_once, fill_streams, notify_systemd
+from ...worker.process import READY, CannotRun, exit_at_once, fill_streams, notify_systemd, write_lines_at_once
 from ...worker.progress_bar import drain_bar, waiting_in
 from ...worker.reload import run_with_reload, stop_with_parent
 from ...worker.stop_signals import StopSignals
@@ -92,6 +92,7 @@ class Command(BaseCommand):
         owns_process = bool(getattr(self, "_called_from_command_line", False))
         if owns_process:
             fill_streams()
+            write_lines_at_once()
         backend = backend_of(options["backend"])
         worker_options = worker_options_of(options, backend, owns_process)
         log = WorkerLog(verbosity=options["verbosity"], option=option_of(backend), now=backend.now)

@@ -8,7 +8,7 @@ from typing import Any
 from ...backend import VTQueueBackend
 from ...core.clock import to_instant
 from ...core.humanize import duration
-from ...core.ids import shown_worker
+from ...core.ids import names_of_workers, shown_worker
 from ...engines import engine_for, named_queues, options_for
 from ...inspection import overview
 from ...inspection.overview import Held
@@ -98,10 +98,12 @@ def limits_of(queue: dict[str, Any]) -> Iterator[str]:
 
 
 def workers(present: Sequence[WorkerProcess], held: Held) -> list[dict[str, Any]]:
-    """Return workers as programs read them."""
+    """Return workers as programs read them; ``worker`` is what ``vtqueue quiet`` and ``stop`` take, as is ``id``."""
+    names = names_of_workers(worker.pk for worker in present)
     return [
         {
-            "worker": shown_worker(worker.pk),
+            "worker": names[worker.pk],
+            "id": worker.pk,
             "queues": worker.queues or "all",
             "slots": worker.slots,
             "running": held.workers[worker.pk, "begun"],

@@ -8,14 +8,14 @@ from django.core.management.base import CommandError
 
 from ...backend import VTQueueBackend
 from ...control import ask
-from ...core.ids import shown_worker
+from ...core.ids import names_of_workers, shown_worker
 from ...queue.workers import GO_ON, QUIET, STOP, undead
 
 WORDS = {QUIET: "be quiet", STOP: "stop", GO_ON: "work"}
 
 
 def stop_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("workers", nargs="+", metavar="WORKER", help="as the log names it: web1:4711")
+    parser.add_argument("workers", nargs="+", metavar="WORKER", help="as vtqueue status and the log name it: web1:4711")
 
 
 def stop(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
@@ -34,10 +34,12 @@ def quiet(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
 
 
 def asked(names: Sequence[str], to: str, database: str) -> Iterator[str]:
-    """Ask workers to do something; yield who was asked. All of them are found, or none is asked."""
-    present = sorted(undead(database).values_list("pk", flat=True))
-    if unknown := [name for name in names if name not in {*present, *map(shown_worker, present)}]:
-        there = ", ".join(map(shown_worker, present)) or "none"
-        raise CommandError(f"There is no worker {', '.join(unknown)}. Workers: {there}.")
-    for worker_id in ask([pk for pk in present if {pk, shown_worker(pk)} & set(names)], to, using=database):
-        yield f"asked {shown_worker(worker_id)} to {WORDS[to]}"
+    """Ask workers to do something; yield who was asked. All of them are found, or none is asked.
+
+    A name without a random end stands for all workers that have it: one, or its successors in a restarted container.
+    """
+    shown = names_of_workers(sorted(undead(database).values_list("pk", flat=True)))
+    if unknown := [name for name in names if name not in {*shown, *map(shown_worker, shown)}]:
+        raise CommandError(f"There is no worker {', '.join(unknown)}. Workers: {', '.join(shown.values()) or 'none'}.")
+    for worker_id in ask([pk for pk in shown if {pk, shown_worker(pk)} & set(names)], to, using=database):
+        yield f"asked {shown[worker_id]} to {WORDS[to]}"
