@@ -247,9 +247,9 @@ class Holder:
                 while not done.wait(max(min(self.renews_in(), self.remaining(), LOOK_AT_CLOCK), 0.0005)):
                     if not self.held:
                         return
-                    if self.renews_in() > 0:
-                        continue
                     try:
+                        if self._row_is_held(engine) and self.renews_in() > 0:
+                            continue
                         self._renew_aside(engine, done)
                         troubled = 0.0
                     except Exception as error:
@@ -260,8 +260,12 @@ class Holder:
             self._lose(done)
             connections.close_all()
 
-    def _renew_aside(self, engine: Engine, done: threading.Event) -> None:
+    def _row_is_held(self, engine: Engine) -> bool:
+        """Return whether the row is as this instance believes: by hand, or in a restored database, it may be free."""
         engine.replaced()  # raises while the file of the database is being exchanged
+        return not engine.changed() or bool((job := self.job) and self.rows.has(job))
+
+    def _renew_aside(self, engine: Engine, done: threading.Event) -> None:
         if self._changing.acquire(timeout=min(LOOK, self.remaining())):  # else another thread renews it
             try:
                 if self.job and not done.is_set():

@@ -4,6 +4,9 @@ When a lease has ended is decided without wall clocks, as in the leader election
 that waits takes a row when it has seen the row unchanged for a whole lease, by its own boot clock, or when the process
 of the holder is proven dead. A holder counts from before its renewal. So neither a clock that steps nor a process that
 was stopped makes two holders.
+
+A claim number that has gone back tells of a database that was restored. The holder that the restored one does not know
+may believe in its lease to its end, so an instance that has seen the greater number takes the row no sooner.
 """
 
 from collections.abc import Collection, Iterator
@@ -14,7 +17,7 @@ from typing import NamedTuple
 from django.db import connections, transaction
 from django.db.models import Q
 
-from ..core import clock
+from ..core import clock, states
 from ..core.clock import SECOND
 from ..core.encoding import dumps
 from ..core.ids import new_ids
@@ -31,11 +34,22 @@ FOREVER = 1 << 60  # an instant later than any lease, by whatever clock it was s
 
 
 class Seen(NamedTuple):
-    """A held row as it was seen first, and when, by the boot clock in seconds: each renewal moves its end."""
+    """A row as it was seen first, and when, by the boot clock in seconds: each renewal moves its end.
+
+    ``lease``: its length in seconds. ``barred``: until when it is not taken, for its claim number has gone back.
+    """
 
     claims: int
-    lease_until: int
+    visible_at: int
+    lease: float
     since: float
+    barred: float = 0.0
+
+    def then(self, now: "Seen", began: float) -> "Seen":
+        """Return what is known after a look that began at a moment; if another thread's was later, that one counts."""
+        if self[:2] == now[:2] or self.since > began:
+            return self
+        return now._replace(barred=now.since + self.lease if now.claims < self.claims else self.barred)
 
 
 # By database and queue, for all instances of this process: one that is made anew for each try learns of a lease's end.
@@ -71,7 +85,7 @@ class ReservedRows:
 
     def create(self, ttl: float) -> None:
         """Have a row for each key; those that are there are left as they are."""
-        there = {key for key, *_ in self._rows()}
+        there = {key for key, _ in self._rows()}
         if missing := [key for key in self.keys if key not in there]:
             jobs = list(zip(new_ids(len(missing)), map(dumps, missing), strict=True))
             new = NewJobs(self.queue_name, "", 0, 0, clock.microseconds(ttl), self.engine.now(), 0, jobs)
@@ -94,10 +108,11 @@ class ReservedRows:
                 ) from error
 
     def look_at_file(self) -> None:
-        """Open the database anew if another one is in its place: what was seen in the old one says nothing of it."""
+        """Open the database anew if another one is in its place: there a row was unchanged for no time yet."""
         if self.engine.outdated(connections[self.database]):
             self.engine.disconnect()
-            seen.pop((self.database, self.queue_name), None)
+            now, before = clock.since_boot(), seen.get((self.database, self.queue_name), {})
+            seen[self.database, self.queue_name] = {key: each._replace(since=now) for key, each in before.items()}
 
     def any_free(self, worker_id: str) -> bool:
         """Return whether a row is free, or its lease has ended: a look, without the write lock."""
@@ -169,41 +184,50 @@ class ReservedRows:
         return str(path_of(self.database, self.bells, job.worker_id))
 
     def has(self, job: HeldJob) -> bool:
-        """Return whether the row of this job still counts: by hand its key may have been taken away."""
+        """Return whether a row is still held by this claim, and counts: by hand its key may have been taken away."""
         from ..models import HAS_KEY, Job  # this module is imported before the apps are ready
 
-        return Job.objects.using(self.database).filter(HAS_KEY, pk=job.id, queue_name=self.queue_name).exists()
+        claim = {"pk": job.id, "claims": job.claims, "worker_id": job.worker_id, "state": states.RUNNING}
+        return Job.objects.using(self.database).filter(HAS_KEY, queue_name=self.queue_name, **claim).exists()
 
-    def _rows(self) -> list[tuple[str, Handle, object]]:
-        """Return key, handle and end of the lease (None: it is free) of the rows that can be held."""
+    def _rows(self) -> list[tuple[str, Handle]]:
+        """Return key and handle of the rows that can be held."""
         from ..models import HAS_KEY, Job  # this module is imported before the apps are ready
 
         open_or_held = Q(due_at__lte=FOREVER) | Q(lease_until__isnull=False)
         jobs = Job.objects.using(self.database).filter(HAS_KEY, open_or_held, queue_name=self.queue_name)
-        rows = jobs.annotate(handle=self.engine.handle()).values_list("unique_key", "handle", "lease_until")
-        mine = [(key, handle, until) for key, handle, until in rows if key and key in self.keys]
+        rows = jobs.annotate(handle=self.engine.handle()).values_list("unique_key", "handle")
+        mine = [(key, handle) for key, handle in rows if key and key in self.keys]
         return sorted(mine, key=lambda row: (len(row[0]), row[0]))
 
     def _free_and_held(self) -> tuple[list[Handle], dict[Handle, HeldJob]]:
-        """Return the rows that are free, in the order of their keys, and those that are held."""
-        rows = self._rows()
-        held = self.engine.read([handle for _, handle, until in rows if until is not None])
-        return [handle for _, handle, until in rows if until is None], held
+        """Return the rows that can be taken, in the order of their keys; and the others: they are held, or barred."""
+        began = clock.since_boot()
+        jobs = self.engine.read(handles := [handle for _, handle in self._rows()])
+        known, now = self._note(jobs.values(), began), clock.since_boot()
+        held = {handle: job for handle, job in jobs.items() if job.worker_id or known[job.id].barred > now}
+        return [handle for handle in handles if handle in jobs and handle not in held], held
+
+    def _note(self, jobs: Collection[HeldJob], began: float) -> dict[str, Seen]:
+        """Note how the rows are, as a look has found them that began at a moment; return what is known of them."""
+        now, before = clock.since_boot(), seen.get((self.database, self.queue_name), {})
+        found = {job.id: Seen(job.claims, job.visible_at, job.lease_us / SECOND, now) for job in jobs}
+        known = {key: before[key].then(each, began) if key in before else each for key, each in found.items()}
+        seen[self.database, self.queue_name] = known
+        return known
 
     def _ended(self, held: dict[Handle, HeldJob], worker_id: str) -> dict[Handle, HeldJob]:
         """Return those of the held rows whose holder is gone, or is this instance, which has let its lease end."""
-        now, before = clock.since_boot(), seen.get((self.database, self.queue_name), {})
-        unchanged = {
-            job.id: last
-            if (last := before.get(job.id)) and last[:2] == (job.claims, job.visible_at)
-            else Seen(job.claims, job.visible_at, now)
-            for job in held.values()
-        }
-        seen[self.database, self.queue_name] = unchanged
+        now, known = clock.since_boot(), seen.get((self.database, self.queue_name), {})
         return {
             handle: job
             for handle, job in held.items()
-            if job.worker_id == worker_id
-            or now - unchanged[job.id].since >= job.lease_us / SECOND
-            or proves_death(self._bell_of(job), self.database, self.bells)
+            if job.worker_id
+            and (last := known.get(job.id))
+            and last.barred <= now
+            and (
+                job.worker_id == worker_id
+                or now - last.since >= last.lease
+                or proves_death(self._bell_of(job), self.database, self.bells)
+            )
         }

@@ -2,17 +2,22 @@
 
 import random
 from collections import defaultdict
+from collections.abc import Callable
 from itertools import cycle, islice
 from pathlib import Path
 
 import pytest
 
+from django_vtqueue import Lease
 from django_vtqueue.core import clock
+from django_vtqueue.queue.doorbell import UNPROVEN
 
+from ..conftest import ALIAS
 from ..processes.database import Database
 from ..processes.instance import Term, overlaps, terms
 from ..processes.running import Running, Start
 from ..waiting import wait_until
+from .exchange import back_up, move_over, restore_in_place
 from .scale import MINUTES, scaled
 from .wall_clock import WallClock
 
@@ -113,3 +118,24 @@ def test_one_leader_at_a_time(database: Database, start: Start, tmp_path: Path) 
     tokens = [term.token for term in ordered]
     assert tokens == sorted(set(tokens)), "a token came twice, or went back"
     assert len(ordered) > ROUNDS / 2
+
+
+@pytest.mark.sqlite("a server is not restored under its sessions; commits that a standby lacks: tests/patterns")
+@pytest.mark.parametrize("restore", [restore_in_place, move_over])
+def test_a_restored_database(
+    database: Database, start: Start, tmp_path: Path, restore: Callable[[Path, Path], None]
+) -> None:
+    """Instances that wait while a backup without the leader is restored take over when it believes no more."""
+    with Lease("shop", TTL, ALIAS):
+        pass
+    copy = back_up(database.path, tmp_path / "copy")
+    instances = Instances(database, start, tmp_path)
+    term, _ = instances.leader()
+    bells = Path(database.options["doorbells"], "leases")
+    wait_until(lambda: len(list(bells.glob(f"*-{UNPROVEN}*"))) == 3)  # the others wait
+    waiting = clock.since_boot()
+    wait_until(lambda: max(terms(term.file)).end > waiting + 1)  # they have seen the leader
+    restore(copy, database.path)
+    restored = clock.since_boot()
+    wait_until(lambda: max(each.end for each in instances.terms()) > restored + 2 * TTL)
+    assert overlaps(instances.terms()) == []

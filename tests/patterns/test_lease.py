@@ -457,7 +457,7 @@ def test_an_instance_that_waits_is_woken(leases: Any, alias: str, monkeypatch: p
 
     thread = threading.Thread(target=wait)
     thread.start()
-    wait_until(lambda: seen[alias, "lease:nightly"])  # it waits
+    wait_until(lambda: any(row.claims for row in seen[alias, "lease:nightly"].values()))  # it waits
     time.sleep(1.1)  # for so long a doorbell may be unknown
     released = time.monotonic()
     holder.release()
