@@ -117,7 +117,7 @@ class Holder:
         if blocking:
             return self._wait(left, stop)
         try:
-            return self._take(0.0)
+            return self._take(self.rows.engine.shortest_wait)
         except Error as error:
             if self.rows.engine.trouble(error) is Trouble.BUSY:  # as for a timeout of 0
                 return False
@@ -125,22 +125,22 @@ class Holder:
 
     def _wait(self, left: float, stop: Callable[[], bool]) -> bool:
         """Take a row as soon as one is free; return False if none was for so many seconds, or until ``stop()``."""
-        until, troubled = clock.monotonic() + left, False
+        until, troubled, shortest = clock.monotonic() + left, False, self.rows.engine.shortest_wait
         with closing(self.rows.bell(f"{UNPROVEN}{new_id()[-8:]}")) as bell:
-            while not (taken := self.attempt(troubled, left)):
+            while not (taken := self.attempt(max(left, shortest), troubled)):
                 troubled = taken is None
                 if (left := until - clock.monotonic()) <= 0 or stop():
                     return False
                 bell.wait_for(min(LOOK, left))
         return True
 
-    def attempt(self, troubled: bool = False, left: float = clock.NEVER) -> bool | None:
+    def attempt(self, wait: float, troubled: bool) -> bool | None:
         """Take a row if one is free; return None, and log why, while the database is locked, full or gone.
 
-        ``troubled``: it was so the last time, and is not logged again. ``left``: seconds to wait for the lock.
+        ``wait``: seconds to wait for a lock. ``troubled``: it was so the last time, and is not logged again.
         """
         try:
-            return self._take(left)
+            return self._take(wait)
         except Error as error:
             trouble = self.rows.engine.trouble(error)
             if trouble is Trouble.SCHEMA and (what := mismatch(self.rows.database)):
@@ -153,18 +153,15 @@ class Holder:
                 self.rows.engine.disconnect()
             return None
 
-    def _take(self, left: float) -> bool:
-        """Take a row that is free; return whether one is held. The write lock is asked for only if one is free.
-
-        ``left``: seconds to wait for the lock, but a moment at the least.
-        """
+    def _take(self, wait: float) -> bool:
+        """Take a row that is free; return whether one is held. The write lock is asked for only if one is free."""
         with self._changing:
             if self._kept:
                 return True
             self.rows.refuse_in_transaction(f"{self.name} cannot be acquired")
             self.rows.look_at_file()
-            with self.rows.engine.lock_timeout(max(left, self.rows.engine.shortest_wait)):
-                self.release()  # what was lost, or let end
+            with self.rows.engine.lock_timeout(wait):
+                self.release(wait)  # what was lost, or let end
                 self.rows.create(self.ttl)
                 return self.rows.any_free(self._worker_id) and self._take_row()
 
@@ -225,8 +222,11 @@ class Holder:
         """Renew the lease no more: it ends by itself, if it is not given back before."""
         self._done.set()
 
-    def release(self) -> None:
-        """Give the row back, so that an instance that waits takes it at once; nothing happens if it is not held."""
+    def release(self, wait: float = clock.NEVER) -> None:
+        """Give the row back, so that an instance that waits takes it at once; nothing happens if it is not held.
+
+        ``wait``: seconds to wait for a lock. If it is not to be had, others take the row as that of a dead process.
+        """
         self._done.set()
         with self._changing, self._deciding:
             job, self.job, self._held_until = self.job, None, 0.0
@@ -234,10 +234,14 @@ class Holder:
             _holding.discard(self)
         try:
             if job:
-                self.rows.give_back(job)
-        finally:
+                with self.rows.engine.lock_timeout(wait):
+                    self.rows.give_back(job)
+        except BaseException:
             if bell:
-                bell.close()
+                bell.let_go()  # it is left there, and proves that no process believes to hold the row
+            raise
+        if bell:
+            bell.close()
 
     def _keep_up(self, done: threading.Event) -> None:
         """Renew the lease when it is time to, until it is given back or lost."""

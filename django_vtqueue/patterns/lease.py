@@ -10,6 +10,7 @@ from weakref import finalize
 
 from django.db import DatabaseError
 
+from ..core.clock import NEVER
 from ..core.names import LEASE, reserved_name
 from ..core.text import shown
 from ..engines import database_for
@@ -17,6 +18,8 @@ from ..queue.doorbell import LOOK
 from ..runtime.event_loops import in_thread, to_its_end
 from .holder import Holder
 from .reserved import ReservedRows
+
+A_MOMENT = 0.05  # seconds for which the one thread for synchronous code waits for a lock: all sync views need it
 
 
 def leader(name: str, ttl: float | timedelta, using: str | None, **options: Any) -> Holder:
@@ -112,10 +115,10 @@ class Lease:
     def __exit__(self, *error: object) -> None:
         self._leave()
 
-    def _leave(self) -> None:
+    def _leave(self, wait: float = NEVER) -> None:
         self._holder.in_block = False
         with suppress(DatabaseError):  # it ends by itself
-            self.release()
+            self._holder.release(wait)
 
     def _enter(self) -> None:
         """Refuse a block inside another one: the end of the inner one would give the leadership up."""
@@ -141,7 +144,7 @@ class Lease:
     async def __aexit__(self, *error: object) -> None:
         self._holder.let_end()  # whatever keeps what follows from being run: the end of the loop, say
         try:
-            await to_its_end(in_thread(self._leave))
+            await to_its_end(in_thread(self._leave, A_MOMENT))
         finally:
             self._holder.in_block = False
 
@@ -150,9 +153,9 @@ class Lease:
         abandoned = threading.Event()
 
         def attempt() -> bool | None:
-            taken = self._holder.attempt(troubled)
+            taken = self._holder.attempt(A_MOMENT, troubled)
             if taken and abandoned.is_set():
-                self._leave()
+                self._leave(A_MOMENT)
                 return False
             return taken
 
@@ -168,4 +171,4 @@ class Lease:
     async def _undo(self, trying: "asyncio.Future[bool | None]") -> None:
         await asyncio.wait([trying])
         if not trying.cancelled() and not trying.exception() and trying.result():
-            await in_thread(self._leave)
+            await in_thread(self._leave, A_MOMENT)

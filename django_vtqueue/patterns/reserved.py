@@ -175,9 +175,10 @@ class ReservedRows:
         ring_after_commit(connections[self.database], str(self.bells), here=True)
 
     def bell(self, worker_id: str) -> Doorbell:
-        """Return a new doorbell of an instance of this process."""
+        """Return a new doorbell of an instance of this process, in the place of one that it has let go."""
         with suppress(OSError):
             self.bells.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        remove(str(path_of(self.database, self.bells, worker_id)))
         return Doorbell(self.database, self.bells, worker_id)
 
     def _bell_of(self, job: HeldJob) -> str:

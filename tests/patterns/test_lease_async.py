@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
@@ -11,10 +12,11 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.db import DatabaseError, connections
 
 from django_vtqueue import Lease
+from django_vtqueue.models import Job
 from django_vtqueue.patterns.holder import Holder
 
 from ..conftest import ALIAS
-from ..waiting import PATIENCE, wait_until
+from ..waiting import PATIENCE, PROMPT, wait_until
 from .test_lease import locked
 
 
@@ -34,6 +36,12 @@ def forget() -> None:
     connections.close_all()
     with suppress(AttributeError):  # it was not used
         del connections[ALIAS]
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch, alias: str) -> None:
+    """Have connections wait for a lock for longer than anything here takes."""
+    monkeypatch.setitem(connections.settings[alias]["OPTIONS"], "timeout", 2 * PROMPT)
 
 
 def test_async_with(leases: Any) -> None:
@@ -100,8 +108,8 @@ def test_cancelled_while_it_takes_it(leases: Any, monkeypatch: pytest.MonkeyPatc
     """One that is cancelled, even twice, at the very moment at which it becomes the leader gives it back."""
     lease, taking, go_on, attempt = leases(), threading.Event(), threading.Event(), Holder.attempt
 
-    def slow(self: Holder, troubled: bool = False) -> bool | None:
-        taken = attempt(self, troubled)
+    def slow(self: Holder, *args: Any) -> bool | None:
+        taken = attempt(self, *args)
         taking.set()
         assert go_on.wait(PATIENCE)
         return taken
@@ -182,10 +190,10 @@ def test_a_loop_that_ends_while_it_is_taken(leases: Any, monkeypatch: pytest.Mon
     """What is taken behind the end of the loop is given back."""
     lease, taking, go_on, attempt = leases(renewing=True), threading.Event(), threading.Event(), Holder.attempt
 
-    def slow(self: Holder, troubled: bool = False) -> bool | None:
+    def slow(self: Holder, *args: Any) -> bool | None:
         taking.set()
         assert go_on.wait(PATIENCE)
-        return attempt(self, troubled)
+        return attempt(self, *args)
 
     async def main() -> None:
         entering = asyncio.ensure_future(enter(lease))
@@ -221,10 +229,49 @@ def test_waits_through_a_lock(leases: Any, alias: str, monkeypatch: pytest.Monke
     run(main())
 
 
+@pytest.mark.usefixtures("patient")
+def test_a_lock_keeps_no_other_code_waiting(leases: Any, alias: str) -> None:
+    """While the database is locked, other synchronous code has the thread for it, and a cancelled wait ends."""
+    lease = leases()
+    lease.acquire()
+    lease.release()
+    began = time.monotonic()
+
+    async def main() -> None:
+        with locked(alias):
+            entering = asyncio.ensure_future(enter(lease))
+            await asyncio.sleep(0.2)
+            await sync_to_async(Job.objects.using(alias).count)()
+            entering.cancel()
+            await asyncio.wait([entering])
+            assert entering.cancelled()
+
+    run(main())
+    assert time.monotonic() - began < PROMPT
+    assert not lease.held
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_lock_at_the_end_of_the_block(leases: Any, alias: str) -> None:
+    """The block ends all the same, and another instance has the lease as soon as the database is free."""
+    lease, began = leases(), 0.0
+
+    async def main() -> None:
+        nonlocal began
+        await enter(lease)
+        began = time.monotonic()
+        with locked(alias):
+            await lease.__aexit__()
+
+    run(main())
+    assert leases().acquire(timeout=PROMPT)
+    assert time.monotonic() - began < PROMPT
+
+
 def test_an_error_that_does_not_pass(leases: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another error of the database is raised."""
 
-    def fail(self: Holder, troubled: bool = False) -> bool | None:
+    def fail(self: Holder, *args: Any) -> bool | None:
         raise DatabaseError("no")
 
     monkeypatch.setattr(Holder, "attempt", fail)
