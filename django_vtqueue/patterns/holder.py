@@ -20,7 +20,7 @@ from ..core.ids import new_id, new_worker_id
 from ..core.job import HeldJob
 from ..engines import Engine, Trouble, new_engine
 from ..exceptions import LeaseLost
-from ..queue.doorbell import LOOK, UNPROVEN, Doorbell
+from ..queue.doorbell import LOOK, RUNG, Doorbell
 from ..queue.schema import mismatch
 from .reserved import ReservedRows
 
@@ -126,7 +126,7 @@ class Holder:
     def _wait(self, left: float, stop: Callable[[], bool]) -> bool:
         """Take a row as soon as one is free; return False if none was for so many seconds, or until ``stop()``."""
         until, troubled, shortest = clock.monotonic() + left, False, self.rows.engine.shortest_wait
-        with closing(self.rows.bell(f"{UNPROVEN}{new_id()[-8:]}")) as bell:
+        with closing(self.rows.bell(new_id()[-8:], RUNG)) as bell:
             while not (taken := self.attempt(max(left, shortest), troubled)):
                 troubled = taken is None
                 if (left := until - clock.monotonic()) <= 0 or stop():

@@ -25,7 +25,7 @@ from ..core.job import Handle, HeldJob, HiddenRow, NewJobs
 from ..core.settlement import released_unfinished
 from ..core.text import shown
 from ..engines import Engine, engine_for, options_for
-from ..queue.doorbell import Doorbell, folder_of, path_of, remove, ring_after_commit
+from ..queue.doorbell import RUNG, Doorbell, folder_of, path_of, remove, ring_after_commit
 from ..queue.ended_leases import end_leases
 from ..queue.proof_of_death import is_bell, proves_death
 from ..queue.settling import settle
@@ -174,12 +174,16 @@ class ReservedRows:
             settle(self.engine, [released_unfinished(job, self.engine.now(), None)])
         ring_after_commit(connections[self.database], str(self.bells), here=True)
 
-    def bell(self, worker_id: str) -> Doorbell:
-        """Return a new doorbell of an instance of this process, in the place of one that it has let go."""
+    def bell(self, worker_id: str, kind: str = "") -> Doorbell:
+        """Return a new doorbell of an instance of this process, in the place of one that it has let go.
+
+        For ``kind`` see Doorbell.
+        """
         with suppress(OSError):
             self.bells.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        remove(str(path_of(self.database, self.bells, worker_id)))
-        return Doorbell(self.database, self.bells, worker_id)
+        for each in {kind, RUNG}:
+            remove(str(path_of(self.database, self.bells, worker_id, each)))
+        return Doorbell(self.database, self.bells, worker_id, kind)
 
     def _bell_of(self, job: HeldJob) -> str:
         return str(path_of(self.database, self.bells, job.worker_id))

@@ -25,7 +25,7 @@ from ..runtime.forks import ForksEnd
 from .back_pressure import publishes_as_a_job
 from .claimed_job import ClaimedJob
 from .clock_repair import ClockRepair
-from .doorbell import HEARING_LOOK, LOOK, UNPROVEN, Doorbell, folder_of
+from .doorbell import HEARING_LOOK, LOOK, RUNG, Doorbell, folder_of
 from .limits import Limits
 from .unparking import Unparking
 from .until_done import until_done
@@ -47,7 +47,7 @@ def consume(
     """See Queue.run. ``claim`` takes the next job of the queue, or none, for a holder."""
     engine, gaps, policy = engine_for(database), GapWatch(), options.policy(queue_name)
     engine.require_safe_file()
-    bell = Doorbell(database, folder_of(options.doorbells), f"{UNPROVEN}{new_id()[-8:]}")
+    bell = Doorbell(database, folder_of(options.doorbells), new_id()[-8:], RUNG)
     listener = engine.listen(bell.ring)
     limits = Limits(options)
     unparking = Unparking(limits)

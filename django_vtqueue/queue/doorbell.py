@@ -1,7 +1,9 @@
 """Doorbells: a publisher wakes the workers of its machine by a Unix datagram, 0.1 ms after its commit.
 
-A worker's socket lies in a folder of the user's own, named after the database; a publisher rings all that lie
-there. A process that waits at a bell also looks at the database by itself (LOOK), so every error of ringing is ignored.
+The sockets lie in a folder of the user's own, those of each database in a folder of its name. A worker's has two names:
+publishers ring the one in RUNG, and take it away when nobody answers; the other one stays, for it proves a death
+(proof_of_death.py). So what the dead leave costs a publisher one ring. A process that waits at a bell also looks at the
+database by itself (LOOK), so every error of ringing is ignored.
 """
 
 import asyncio
@@ -35,7 +37,7 @@ HEARING_LOOK = 1.0  # where LISTEN reports the commits of all hosts (engines/pos
 CACHED_FOR = 1.0  # seconds for which a publisher uses the paths that it found
 RING, CLOSE = b"ring", b"close"  # what is sent to a bell
 WORKERS = b"workers"  # rung at one worker: the rows of the workers have something for it
-UNPROVEN = "q"  # begins the token of a bell that is no proof of life: that of Queue.run
+RUNG = "rung"  # the folder, inside that of the bells, of those that publishers ring
 LONGEST_PATH = 107  # bytes of an AF_UNIX address, less its end
 
 
@@ -53,39 +55,56 @@ def folder_of(configured: str | None) -> Path:
 def name_of(alias: str) -> str:
     """Return a short name for a database, the same in every process that uses it."""
     given = connections[alias].settings_dict
-    name = os.path.realpath(given["NAME"]) if connections[alias].vendor == "sqlite" else str(given["NAME"])
-    return blake2b(f"{name}|{given['HOST']}|{given['PORT']}".encode(), digest_size=6).hexdigest()
+    in_file = connections[alias].vendor == "sqlite"
+    return _short_name(str(given["NAME"]), str(given["HOST"]), str(given["PORT"]), in_file)
 
 
-def path_of(alias: str, folder: Path, worker_id: str) -> Path:
-    """Return the path of a worker's bell: its name ends in the random end of the worker's id."""
-    return folder / f"{name_of(alias)}-{worker_id.rpartition(':')[2]}"
+@lru_cache
+def _short_name(name: str, host: str, port: str, in_file: bool) -> str:
+    """See name_of; kept, for the real path of a file takes a look at each of its folders."""
+    name = os.path.realpath(name) if in_file else name
+    return blake2b(f"{name}|{host}|{port}".encode(), digest_size=6).hexdigest()
+
+
+def place_of(alias: str, folder: Path, kind: str = "") -> Path:
+    """Return the folder of a database's bells of one kind, inside that of all bells."""
+    return folder / kind / name_of(alias)
+
+
+def path_of(alias: str, folder: Path, worker_id: str, kind: str = "") -> Path:
+    """Return the path of a worker's bell: its name is the random end of the worker's id."""
+    return place_of(alias, folder, kind) / worker_id.rpartition(":")[2]
 
 
 class Doorbell:
     """A worker's own bell: a socket to listen at, and the ``path`` by which it is rung ("" if there can be none).
 
-    With ``shared_disk`` there is none: all look at the database instead.
+    ``kind``: "" for one that proves the death of its owner, and is rung by a link in RUNG; RUNG for one that is only
+    rung; or a folder of others. With ``shared_disk`` there is none: all look at the database instead.
     """
 
-    def __init__(self, alias: str, folder: Path, worker_id: str) -> None:
-        self.path = ""
+    def __init__(self, alias: str, folder: Path, worker_id: str, kind: str = "") -> None:
+        self.path = self._link = ""
         self._socket: socket.socket | None = None
         if shares_disk(alias):  # on another host the socket of a living worker would look like a proof of its death
             return
-        path = path_of(alias, folder, worker_id)
+        path, link = (path_of(alias, folder, worker_id, kind) for kind in (kind, RUNG))
         try:
-            if len(os.fsencode(path)) > LONGEST_PATH:
-                raise OSError(f"its path is longer than {LONGEST_PATH} bytes: {path}")
-            with suppress(FileExistsError):
-                folder.mkdir(mode=0o700, parents=True)
-                folder.chmod(0o700)  # whatever the umask is
+            if (longest := max(len(os.fsencode(path)), len(os.fsencode(link)))) > LONGEST_PATH:
+                raise OSError(f"its path has {longest} bytes, and may have {LONGEST_PATH}: {link}")
+            make_own(folder)
             about = folder.stat()
             if about.st_uid != os.getuid() or stat.S_IMODE(about.st_mode) & 0o077:
                 raise OSError(f"{folder} is not this user's own with mode 0700")
+            for place in {path.parent, link.parent}:
+                make_own(place.parent)
+                make_own(place)
             bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
             bell.settimeout(None)  # a project may have set a default: at its end the bell would seem to be closed
             bell.bind(str(path))
+            if not kind:
+                link.symlink_to(path)
+                self._link = str(link)
         except (OSError, AttributeError) as error:  # AttributeError: a system without Unix sockets
             logger.warning("no doorbell, publishers are noticed within %g s instead: %s", RARE_LOOK, error)
             return
@@ -154,12 +173,28 @@ class Doorbell:
             return
         send(self.path, CLOSE)
         remove(self.path)
+        remove(self._link)
         self._socket.close()
+
+
+def make_own(folder: Path) -> None:
+    """Make a folder, unless it is there, that only this user may enter, whatever the umask is."""
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700, parents=True)
+        folder.chmod(0o700)
 
 
 def ring_worker(path: str) -> None:
     """Ring one worker's bell so that it reads the rows of the workers at once; never waits, never raises."""
     send(path, WORKERS)
+
+
+def names_in(folder: Path) -> list[str]:
+    """Return the names in a folder; none if it is not there."""
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
 
 
 def exists(path: str | Path) -> bool:
@@ -193,7 +228,7 @@ def send(path: str, message: bytes = RING) -> bool:
     """Ring a bell; never waits, never raises. Return False if nothing listens at it any more."""
     try:
         _sender().sendto(message, socket.MSG_DONTWAIT, path)
-    except ConnectionRefusedError:
+    except (ConnectionRefusedError, FileNotFoundError):
         return False
     except (OSError, AttributeError, ValueError):  # no Unix sockets; a NUL in a damaged path
         pass
@@ -204,12 +239,11 @@ _found: dict[tuple[str, str | None], tuple[float, list[str]]] = {}  # when (mono
 
 
 def _bells(alias: str, folder: str | None) -> list[str]:
-    """Return the paths of the bells of a database, as they were found at most a second ago."""
+    """Return the paths of the bells that publishers ring, as they were found at most a second ago."""
     looked, paths = _found.get((alias, folder), (-inf, []))
     if time.monotonic() - looked > CACHED_FOR:
-        prefix = f"{name_of(alias)}-"
-        with suppress(OSError, AttributeError):  # there is no folder, or the system has no Unix sockets
-            paths = [str(path) for path in folder_of(folder).iterdir() if path.name.startswith(prefix)]
+        place = place_of(alias, folder_of(folder), RUNG)
+        paths = [f"{place}/{name}" for name in names_in(place)]
         _found[alias, folder] = time.monotonic(), paths
     return paths
 
@@ -221,10 +255,12 @@ def ring(alias: str, folder: str | None) -> None:
 
 
 def ring_here(alias: str, folder: str | None) -> None:
-    """Ring the doorbells of a database in this folder; never waits, never raises."""
-    for path in _bells(alias, folder):
-        if not send(path) and path.rpartition("-")[2].startswith(UNPROVEN):
-            remove(path)  # left by a dead consumer; a worker's is its proof of death, and stays
+    """Ring the doorbells of a database in this folder, and take away what nobody answers; never waits, never raises."""
+    paths = _bells(alias, folder)
+    if silent := {path for path in paths if not send(path)}:
+        for path in silent:
+            remove(path)
+        _found[alias, folder] = _found[alias, folder][0], [path for path in paths if path not in silent]
 
 
 def wake_workers(database: str) -> None:

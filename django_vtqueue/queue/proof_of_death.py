@@ -7,16 +7,16 @@ why it has killed a worker, where a forked process would hide it.
 import os
 import socket
 import stat
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from .doorbell import exists, name_of
+from .doorbell import exists, names_in, place_of
 
 
 def is_bell(path: str, alias: str, folder: Path) -> bool:
     """Return whether the path in a worker's row is that of a bell of this database."""
-    own = Path(path).parent == folder and Path(path).name.startswith(f"{name_of(alias)}-")
-    return own and exists(path)
+    return Path(path).parent == place_of(alias, folder) and exists(path)
 
 
 def proves_death(path: str, alias: str, folder: Path) -> bool:
@@ -24,8 +24,18 @@ def proves_death(path: str, alias: str, folder: Path) -> bool:
 
     A full one (alive, perhaps stopped) and a missing one (another container, a cleaned folder) prove nothing.
     """
-    if not is_bell(path, alias, folder):
-        return False
+    return is_bell(path, alias, folder) and refuses(path)
+
+
+def refusing(folder: Path) -> Iterator[str]:
+    """Yield the paths of the bells in a folder whose owners are certainly dead."""
+    for name in names_in(folder):
+        if refuses(path := f"{folder}/{name}") and exists(path):  # what is no socket refuses, too
+            yield path
+
+
+def refuses(path: str) -> bool:
+    """Return whether nothing listens at a path."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ringer:
             ringer.connect(path)

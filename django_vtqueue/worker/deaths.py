@@ -2,10 +2,13 @@
 
 import logging
 from collections.abc import Sequence
+from itertools import islice
+
+from django.db.models import Q
 
 from ..backend import VTQueueBackend
 from ..core import history, states
-from ..core.clock import SECOND, from_instant, microseconds
+from ..core.clock import SECOND, microseconds
 from ..core.failures import Failure, recorded
 from ..core.ids import dashed, shown_worker
 from ..core.job import ClaimKey, HeldJob
@@ -14,8 +17,8 @@ from ..engines import Engine
 from ..exceptions import TaskTimeout, WorkerDied
 from ..execution.time_limits import longest_runs
 from ..models import WorkerProcess
-from ..queue.doorbell import folder_of, remove
-from ..queue.proof_of_death import proves_death, was_over_time
+from ..queue.doorbell import folder_of, place_of, remove
+from ..queue.proof_of_death import refusing, was_over_time
 from ..queue.settling import settle
 from ..queue.workers import REMEMBERED, SILENCE
 from ..tasks.lookup import loaded_task
@@ -24,45 +27,30 @@ logger = logging.getLogger("django_vtqueue")
 
 DEAD_KEPT = 100  # rows of dead workers: one that is started again and again dies again and again
 JOBS_KEPT = 100  # ids of jobs in the row of a dead worker
+MOST_LOOKED_AT = 100  # bells of the dead, in a second: others may have left thousands
 
 
 class OtherWorkers:
-    """The rows of all live workers, as they are seen by one of them, which settles what the dead held."""
+    """The other workers, as one of them sees them: it settles what the dead held.
 
-    def __init__(self, engine: Engine, backend: VTQueueBackend, worker_id: str) -> None:
-        self.engine, self.backend, self.worker_id = engine, backend, worker_id
-        self._bells = folder_of(backend.settings.doorbells)
-        self._known: dict[str, WorkerProcess] | None = None  # as long as no other connection has written
+    It reads no row of the living, nor of those who are somewhere else: the bells of this machine say who is dead.
+    """
 
-    def look_again(self) -> None:
-        """Read the rows anew, when they are needed: another connection has written."""
-        self._known = None
-
-    def rows(self) -> dict[str, WorkerProcess]:
-        """Return the rows by the ids of the workers, this one's too."""
-        if self._known is None:
-            self._known = {row.pk: row for row in rows_of(self.engine).filter(died_at=None)}
-        return self._known
+    def __init__(self, engine: Engine, backend: VTQueueBackend) -> None:
+        self.engine, self.backend = engine, backend
+        self._bells = place_of(engine.alias, folder_of(backend.settings.doorbells))
 
     def settle_for_the_dead(self) -> list[Settlement]:
-        """Settle what workers held that are proven dead, and forget those long silent; return the settlements."""
-        now = self.engine.now()
-        endings = []
-        for row in self.rows().values():
-            if row.pk == self.worker_id:
-                continue
-            if proves_death(row.doorbell, self.engine.alias, self._bells):
-                self.look_again()
-                endings += settle_what_it_held(self.engine, self.backend, row)
-            elif row.heartbeat_at < from_instant(now - microseconds(REMEMBERED)):
-                self.look_again()
-                with self.engine.transaction():
-                    rows_of(self.engine).filter(pk=row.pk)._raw_delete(self.engine.alias)
-            elif row.heartbeat_at > from_instant(now + microseconds(SILENCE)):  # else it would be remembered for ever
-                self.look_again()
-                with self.engine.transaction():
-                    rows_of(self.engine).filter(pk=row.pk, heartbeat_at__gt=now).update(heartbeat_at=now)
-        return endings
+        """Settle what workers held that are proven dead; return the settlements.
+
+        A bell that no row names proves nothing: the database was made anew, or put back to before its owner came.
+        """
+        if not (proofs := list(islice(refusing(self._bells), MOST_LOOKED_AT))):
+            return []
+        rows = list(rows_of(self.engine).filter(died_at=None, doorbell__in=proofs))
+        for path in {*proofs} - {row.doorbell for row in rows}:
+            remove(path)
+        return [ending for row in rows for ending in settle_what_it_held(self.engine, self.backend, row)]
 
 
 def rows_of(engine: Engine):  # type: ignore[no-untyped-def]
@@ -73,9 +61,16 @@ def rows_of(engine: Engine):  # type: ignore[no-untyped-def]
 # Rows are deleted by ``_raw_delete``: Django's ``delete()`` may begin a transaction of its own.
 
 
-def delete_long_dead(engine: Engine, now: int) -> None:
-    """Delete the rows of workers that died an hour ago, in the caller's transaction."""
-    rows_of(engine).filter(died_at__lt=now - microseconds(REMEMBERED))._raw_delete(engine.alias)
+def forget_long_gone(engine: Engine, now: int) -> None:
+    """Delete the rows of workers that died, or fell silent, an hour ago, in the caller's transaction."""
+    before, ahead = now - microseconds(REMEMBERED), now + microseconds(SILENCE)
+    _unlocked(engine, Q(died_at__lt=before) | Q(died_at=None, heartbeat_at__lt=before))._raw_delete(engine.alias)
+    _unlocked(engine, Q(died_at=None, heartbeat_at__gt=ahead)).update(heartbeat_at=now)  # else they stay for ever
+
+
+def _unlocked(engine: Engine, which: Q):  # type: ignore[no-untyped-def]
+    """Return those of these rows that no other transaction has locked."""
+    return rows_of(engine).filter(pk__in=rows_of(engine).filter(which).select_for_update(skip_locked=True).values("pk"))
 
 
 def settle_what_it_held(engine: Engine, backend: VTQueueBackend, dead: WorkerProcess) -> list[Settlement]:
@@ -84,11 +79,14 @@ def settle_what_it_held(engine: Engine, backend: VTQueueBackend, dead: WorkerPro
     Its row stays for a while, with what became of its jobs. A job whose row is locked is left for the next second: the
     server may go on with the transaction of a task that was killed, which waits for a lock itself.
     """
+    serves = backend.settings.serves
+    if (held := engine.held_by(dead.pk)) and not any(serves(job.queue_name) for job in held):
+        return []  # without the write lock: this comes again in a second
     with engine.transaction():
         now = engine.now()  # nothing ends before its worker has died
         free = {job.key for job in engine.held_by(dead.pk, lock=True)}
         held = engine.held_by(dead.pk)
-        ours = [job for job in held if backend.settings.serves(job.queue_name)]
+        ours = [job for job in held if serves(job.queue_name)]
         ends = after_death(backend, ours, now, over_time=was_over_time(dead.doorbell))
         endings = [ending for ending in ends if ending.job.key in free]
         if endings:

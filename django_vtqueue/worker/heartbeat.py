@@ -13,7 +13,7 @@ from ..engines import Engine
 from ..models import WorkerProcess
 from ..queue.origin import ORIGIN_CHANGED, record_origin
 from ..queue.workers import HEARTBEAT, SILENCE
-from .deaths import OtherWorkers, delete_long_dead
+from .deaths import OtherWorkers, forget_long_gone, rows_of
 from .process import resident
 
 logger = logging.getLogger("django_vtqueue")
@@ -33,7 +33,7 @@ class Heartbeat:
         slots: int,
         doorbell: str,
     ) -> None:
-        self.engine, self.others = engine, OtherWorkers(engine, backend, worker_id)
+        self.engine, self.others = engine, OtherWorkers(engine, backend)
         self.worker = WorkerProcess(
             worker_id=worker_id,
             host=socket.gethostname(),
@@ -43,6 +43,7 @@ class Heartbeat:
             doorbell=doorbell,
         )
         self.next_at = self._beat_at = 0.0  # monotonic
+        self._read = False  # what our row says, and no other connection has written since
         self._beaten = 0  # an instant: after a step of the clock the last heartbeat is one of another time
         self.clock_check = ClockCheck(engine)
         self.origin_recorded = False  # it is written down that the queue is worked here
@@ -50,7 +51,11 @@ class Heartbeat:
     def forget(self) -> None:
         """Have the next beat write this worker's row at once: it may be gone."""
         self._beat_at, self.origin_recorded = 0.0, False
-        self.others.look_again()
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Read our row anew, when it is time to: another connection has written."""
+        self._read = False
 
     def keep(self) -> list[Settlement]:
         """Once a second, write our row if that is due, and settle what dead workers held; return the settlements."""
@@ -59,10 +64,13 @@ class Heartbeat:
         # If a lock prevents it, the next turn begins with it: a worker holds no job before the others know it.
         self.beat()
         self.next_at = time.monotonic() + PERIOD
-        if own := self.others.rows().get(self.worker.pk):
-            self.worker.asked_to = own.asked_to
-        else:  # the database was put back to before we came
-            self.forget()
+        if not self._read:
+            own = rows_of(self.engine).filter(pk=self.worker.pk, died_at=None)
+            asked_to = own.values_list("asked_to", flat=True).first()
+            if asked_to is None:  # the database was put back to before we came
+                self.forget()
+            else:
+                self._read, self.worker.asked_to = True, asked_to
         return self.others.settle_for_the_dead()
 
     def beat(self) -> None:
@@ -77,8 +85,8 @@ class Heartbeat:
             if not rows.filter(pk=self.worker.pk).update(heartbeat_at=now, memory=self.worker.memory, died_at=None):
                 self.worker.started_at = from_instant(now)
                 self.worker.save(using=self.engine.alias, force_insert=True)
-                self.others.look_again()
-            delete_long_dead(self.engine, now)
+                self._read = False
+            forget_long_gone(self.engine, now)
             left = None if self.origin_recorded else record_origin(self.engine, now)
         if left:
             logger.info(ORIGIN_CHANGED, left)

@@ -61,7 +61,7 @@ class PeriodicWork:
         """Look for jobs, for the doorbell was rung; ``workers``: read the rows of the workers, too."""
         self.next_claim.note_ring()
         if workers:
-            self.heartbeat.others.look_again()
+            self.heartbeat.look_again()
             self.heartbeat.next_at = 0.0
 
     def look(self) -> bool:
@@ -73,7 +73,7 @@ class PeriodicWork:
         replaced = self.check_replaced()
         if changed := self.engine.changed():
             self.next_claim.forget()
-            self.heartbeat.others.look_again()
+            self.heartbeat.look_again()
             self.cancel_and_progress.look_again()
             self.schedules.look_again()
             self._watchful_until = 0.0 if first else now + WATCHFUL

@@ -14,7 +14,7 @@ from ..execution.outcomes import Outcome, Settled, not_executed
 from ..execution.time_limits import longest_runs
 from ..queue.claims import Taken, collect
 from ..queue.doorbell import ring
-from ..queue.result_bells import ring_results
+from ..queue.result_bells import ResultBells
 from ..queue.settling import settle, settled_before
 from .in_flight import InFlight
 from .job_clocks import JobClocks
@@ -58,6 +58,7 @@ class Work:
         self.prefetch = Prefetch(self.in_flight)
         self.transactional = TransactionalLine(backend)
         self.recorder = Recorder(engine, worker_id)
+        self.result_bells = ResultBells(backend.database, backend.settings.doorbells)
         self.outcomes: list[Outcome] = []  # finished, not yet settled
         self.next_transactional: HeldJob | None = None  # a transactional job whose turn it is
         self.jobs_started = 0
@@ -240,7 +241,7 @@ class Work:
         self.pool.announce(ended)
         if ended:
             done = [outcome.job.id for outcome in ended if outcome.settlement.state != states.READY]
-            ring_results(self.backend.database, self.backend.settings.doorbells, done)
+            self.result_bells.ring(done)
 
     def note_ended_elsewhere(self, endings: Sequence[Settlement]) -> None:
         """Count the ends of jobs that this worker did not run, and tell of those that became dead letters."""

@@ -152,6 +152,11 @@ class Database:
             *(worker_id, heartbeat_at, doorbell),
         )
 
+    def bells(self) -> set[Path]:
+        """Return the bells that lie in the folder of the test, of whatever kind, but not the links to them."""
+        found = Path(self.options["doorbells"]).rglob("*")
+        return {path for path in found if path.is_socket() and not path.is_symlink()}
+
     def workers(self) -> list[sqlite3.Row]:
         """Return the rows of the workers that count as present."""
         return self.rows("SELECT * FROM vtqueue_workerprocess WHERE died_at IS NULL ORDER BY started_at")

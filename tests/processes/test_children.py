@@ -429,10 +429,10 @@ def test_a_child_that_outlives_its_supervisor_keeps_its_job(
     try:
         worker.kill()
         assert alive(child)
-        assert not proves_death(row["doorbell"], ALIAS, Path(row["doorbell"]).parent)
+        assert not proves_death(row["doorbell"], ALIAS, Path(row["doorbell"]).parent.parent)
     finally:
         os.kill(child, signal.SIGKILL)
-    wait_until(lambda: proves_death(row["doorbell"], ALIAS, Path(row["doorbell"]).parent))
+    wait_until(lambda: proves_death(row["doorbell"], ALIAS, Path(row["doorbell"]).parent.parent))
     start_worker()
     wait_until(lambda: len(lines(tmp_path / "started")) == 2)
     (tmp_path / "go").touch()

@@ -19,12 +19,8 @@ from .running import Running, Start
 def consumer(database: Database, start: Start, tmp_path: Path) -> Running:
     """Return a consumer of the queue ``raw``, which is not patient with locks, and has its bell."""
     process = start("-m", "tests.processes.consumer", str(tmp_path), VTQUEUE_TEST_TIMEOUT="0.5")
-    wait_until(lambda: bells(database))
+    wait_until(database.bells)
     return process
-
-
-def bells(database: Database) -> list[Path]:
-    return list(Path(database.options["doorbells"]).iterdir())
 
 
 def publish(payload: str) -> str:
@@ -47,11 +43,11 @@ def test_a_locked_database_is_waited_out(database: Database, consumer: Running, 
 def test_the_bell_of_a_dead_consumer_is_removed(database: Database, consumer: Running) -> None:
     """No worker looks for it: a publisher that rings in vain takes it away."""
     consumer.kill()
-    assert len(bells(database)) == 1
+    assert len(database.bells()) == 1
 
     def rung() -> bool:
         ring(ALIAS, database.options["doorbells"])
-        return bells(database) == []
+        return database.bells() == set()
 
     wait_until(rung)
 

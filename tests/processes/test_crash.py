@@ -54,7 +54,7 @@ def test_a_stopped_worker_is_not_taken_for_dead(database: Database, start_worker
     first = start_worker()
     job_id, worker_id = start_holding(database, tmp_path)
     database.stop(first)
-    second = start_worker("--max-jobs", "2")
+    second = start_worker("--max-jobs", "2", constants={"worker.heartbeat.HEARTBEAT": 0.5})
     other = database.enqueue(tasks.hold, str(tmp_path), "other")
     database.write("UPDATE vtqueue_workerprocess SET heartbeat_at = 1 WHERE worker_id = ?", worker_id)
     # It was looked at, and only its row is gone.

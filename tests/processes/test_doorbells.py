@@ -81,7 +81,7 @@ def test_a_ring_reaches_the_bell_of_another_process(database: Database, owner: t
 def test_only_a_refusing_bell_proves_a_death(owner: tuple[Running, str], tmp_path: Path) -> None:
     """Alive, stopped and full prove nothing, nor does a bell that is not there; one that a killed process left does."""
     process, path = owner
-    proves = partial(proves_death, alias=ALIAS, folder=Path(path).parent)
+    proves = partial(proves_death, alias=ALIAS, folder=Path(path).parent.parent)
     assert not proves(path)
     process.stop()
     assert not proves(path)
@@ -99,9 +99,9 @@ def test_what_is_no_bell_is_left_alone(database: Database, start_worker: Start, 
     such a one is removed.
     """
     bells_of = Path(database.options["doorbells"])
-    files = [tmp_path / "victim", bells_of / f"{doorbell.name_of(ALIAS)}-victim"]
-    dead = bells_of / f"{doorbell.name_of(ALIAS)}-dead"
-    bells_of.mkdir(exist_ok=True)
+    files = [tmp_path / "victim", bells_of / doorbell.name_of(ALIAS) / "victim"]
+    dead = bells_of / doorbell.name_of(ALIAS) / "dead"
+    dead.parent.mkdir(exist_ok=True)
     for file in files:
         file.touch()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as left_behind:
@@ -129,7 +129,7 @@ def test_a_closed_bell_is_gone_and_its_listener_ends(database: Database, folder:
     bell.close()
     listener.join(PATIENCE)
     assert not listener.is_alive()
-    assert list(folder.iterdir()) == []
+    assert not any(path.is_socket() for path in folder.rglob("*"))
     assert not proves_death(bell.path, ALIAS, folder)
 
 

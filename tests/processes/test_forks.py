@@ -79,7 +79,7 @@ def test_a_started_program_does_not_hide_the_death_of_its_worker(
     try:
         [row] = database.workers()
         worker.kill()
-        wait_until(lambda: proves_death(row["doorbell"], ALIAS, Path(row["doorbell"]).parent))
+        wait_until(lambda: proves_death(row["doorbell"], ALIAS, Path(row["doorbell"]).parent.parent))
         os.kill(program, 0)  # it still runs
     finally:
         with suppress(ProcessLookupError):
@@ -96,7 +96,7 @@ def test_a_forked_process_is_part_of_its_job(database: Database, start_worker: S
     try:
         worker.kill()
         wait_until(lambda: not Path(f"/proc/{runs}").exists())
-        assert not proves_death(row["doorbell"], ALIAS, Path(row["doorbell"]).parent)
+        assert not proves_death(row["doorbell"], ALIAS, Path(row["doorbell"]).parent.parent)
     finally:
         os.kill(forked, signal.SIGKILL)
-    wait_until(lambda: proves_death(row["doorbell"], ALIAS, Path(row["doorbell"]).parent))
+    wait_until(lambda: proves_death(row["doorbell"], ALIAS, Path(row["doorbell"]).parent.parent))

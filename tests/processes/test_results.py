@@ -119,11 +119,10 @@ def test_the_bell_of_a_killed_process_is_taken_away(
     """What a process that was killed while it waited has left is removed when its task ends."""
     start_worker("--threads", "1")
     waiter = start("-c", BLOCKING, str(tmp_path))
-    bells = Path(database.options["doorbells"]) / "results"
-    wait_until(lambda: bells.exists() and list(bells.iterdir()) and (tmp_path / "started").exists())
+    wait_until(lambda: len(database.bells()) == 2 and (tmp_path / "started").exists())
     waiter.kill()
     (tmp_path / "go").write_text("go")
-    wait_until(lambda: not list(bells.iterdir()))
+    wait_until(lambda: len(database.bells()) == 1)
 
 
 def test_a_retry_pauses_its_queue(database: Database, start_worker: Start) -> None:

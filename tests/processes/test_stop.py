@@ -84,7 +84,7 @@ def test_a_worker_that_has_given_its_jobs_back_is_not_there_any_more(
     assert worker.wait() == 0
     assert_given_back(database, worker, job_id)
     assert database.rows("SELECT worker_id FROM vtqueue_workerprocess") == [], worker.log
-    assert not list(Path(database.options["doorbells"]).glob("*-*"))
+    assert not database.bells()
 
 
 def test_a_worker_without_output_stops_as_any_other(
