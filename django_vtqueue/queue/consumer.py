@@ -2,8 +2,10 @@
 
 import logging
 import math
+import signal
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -100,15 +102,40 @@ def handle(
                     connection.close_if_unusable_or_obsolete()
             with ForksEnd():
                 awaited_value(handler(job))
-        except KeyboardInterrupt:
-            conclude(engine, job.release, gaps)
-            raise
         except Snooze as error:
             conclude(engine, partial(job.release, error.until), gaps)
         except BaseException as error:
+            if ends_process(error):
+                conclude(engine, job.release, gaps)
+                raise
             conclude(engine, partial(job.nack, delay=policy.delay(job.attempt), error=error), gaps)
         else:
             conclude(engine, job.ack, gaps)
+
+
+def ends_process(error: BaseException) -> bool:
+    """Return whether a signal is to end this process: Ctrl-C, or a SystemExit that a handler of a signal has raised.
+
+    Else a job that calls ``sys.exit`` would be given back without an attempt each time, and end each process that runs
+    it. Python runs handlers of signals in the main thread, between two steps of the code there: so its function is in
+    the traceback.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        return True
+    handlers = map(signal.getsignal, signal.valid_signals())
+    codes = {code_of(each) for each in handlers if callable(each)}
+    frames = traceback.walk_tb(error.__traceback__) if isinstance(error, SystemExit) else ()
+    return any(frame.f_code in codes for frame, _ in frames)
+
+
+def code_of(function: Any) -> Any:
+    """Return the code that runs when a function, a method, a partial or an object with ``__call__`` is called."""
+    while not hasattr(function, "__code__"):
+        inner = function.func if isinstance(function, partial) else getattr(function, "__func__", None)
+        if inner is None and not hasattr(inner := type(function).__call__, "__code__"):
+            return None
+        function = inner
+    return function.__code__
 
 
 def conclude(engine: Engine, verb: Callable[[], None], gaps: GapWatch) -> None:

@@ -326,7 +326,8 @@ class Queue:
 
         When the handler returns, the job is acknowledged; when it raises, the attempt has failed and the queue's
         ``backoff`` says when it is tried again. Ends when ``stop`` is set (it is looked at between jobs), or by
-        KeyboardInterrupt, which gives the job back. Raises TypeError if ``handler`` cannot be called, or ``stop`` is no
+        KeyboardInterrupt or a SystemExit that the handler of a signal has raised: these give the job back. SystemExit
+        that ``handler`` raises itself is a failure. Raises TypeError if ``handler`` cannot be called, or ``stop`` is no
         event; ImproperlyConfigured where a worker would not start, for what the checks say of where a SQLite file is.
         """
         if not callable(handler):  # else each job would use an attempt up for it
