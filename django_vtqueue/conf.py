@@ -260,19 +260,35 @@ def _policy(options: Options, queue_name: str) -> Policy:
     return Policy(**{**shared, **options.queue_options.get(queue_name, {})})
 
 
-@lru_cache(maxsize=1)
 def configured() -> dict[str, Options]:
-    """Return the options of each entry of ``TASKS`` that is one of our backends; raise ValueError for a wrong one."""
-    return {
-        alias: parse(params, alias)
-        for alias, params in getattr(settings, "TASKS", {}).items()
-        if getattr(import_string(params["BACKEND"]), "vtqueue_backend", False)
-    }
+    """Return the options of each entry of ``TASKS`` that is one of our backends; raise ValueError for a wrong one.
+
+    An entry that cannot be imported is left out: it is no reason for the others to fail. The checks tell of it.
+    """
+    found, unknown = _configured()
+    if unknown:  # perhaps it is just being imported
+        _configured.cache_clear()
+    return found
+
+
+@lru_cache(maxsize=1)
+def _configured() -> tuple[dict[str, Options], dict[str, Exception]]:
+    """Return the options of each entry that is one of ours, and why those that are left out cannot be imported."""
+    found, unknown = {}, {}
+    for alias, params in getattr(settings, "TASKS", {}).items():
+        try:
+            kind = import_string(params["BACKEND"])
+        except Exception as error:
+            unknown[alias] = error
+            continue
+        if getattr(kind, "vtqueue_backend", False):
+            found[alias] = parse(params, alias)
+    return found, unknown
 
 
 @receiver(setting_changed)
 def forget(*, setting: str, **kwargs: Any) -> None:
     """Read the settings anew after a test has changed them."""
     if setting == "TASKS":
-        configured.cache_clear()
+        _configured.cache_clear()
         _policy.cache_clear()

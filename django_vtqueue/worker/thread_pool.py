@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from contextvars import Context
 from queue import SimpleQueue
 from typing import TypeVar
@@ -156,7 +157,7 @@ class Pool:
     def _work(self, take: Callable[[], T | None], do: Callable[[T], None]) -> None:
         try:
             context = Context()  # not the thread's: into that others have put what all jobs would share
-            context.run(task_backends.all)  # built once: in its own copy each job would build them anew
+            context.run(build_backends)  # once: in its own copy each job would build them anew
             while item := take():
                 try:
                     with ForksEnd():  # one of a receiver, say; a task has a block of its own
@@ -166,3 +167,10 @@ class Pool:
                 del item  # it may be large, and the next one may be long in coming
         finally:
             connections.close_all()
+
+
+def build_backends() -> None:
+    """Build the backend of each entry of ``TASKS``; the checks tell of one that cannot be built."""
+    for alias in task_backends:
+        with suppress(Exception):
+            task_backends[alias]

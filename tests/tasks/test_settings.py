@@ -499,3 +499,25 @@ def test_what_stands_in_the_place_of_the_function(wrong: Any) -> None:
     """An option without its name is an error that says how it is given; it is not taken for none."""
     with pytest.raises(TypeError, match=r"@task stands above a function, not .*\. Name each option: queue_name="):
         task(wrong)
+
+
+@pytest.mark.django_db
+def test_an_entry_that_cannot_be_imported_is_left_out(settings: Settings) -> None:
+    """It costs the jobs of the others nothing: a task fails with its own exception, and its secrets are hidden."""
+    settings.TASKS = {
+        "default": {"BACKEND": BACKEND_PATH, "QUEUES": [], "OPTIONS": {"mask": ["pin"]}},
+        "other": {"BACKEND": "nowhere.Backend"},
+    }
+    result = plain.enqueue()
+    Queue("raw").publish({"pin": 1234})
+    [ended] = run_pending()
+    assert (ended.id, ended.status) == (result.id, TaskResultStatus.READY)
+    assert [error.exception_class_path for error in ended.errors] == ["builtins.RuntimeError"]
+    assert list(configured()) == ["default"]
+
+
+def test_check_says_which_entry_cannot_be_imported(settings: Settings) -> None:
+    """The framework asks each backend for its checks."""
+    settings.TASKS = {"default": {"BACKEND": BACKEND_PATH}, "other": {"BACKEND": "nowhere.Backend"}}
+    with pytest.raises(ImproperlyConfigured, match=r"nowhere\.Backend"):
+        call_command("check")
