@@ -1,9 +1,9 @@
 """A job on its way through the code: new, held, due, stored. Plain values; no database, no clock."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
-ClaimKey = tuple[str, int]  # id and claim number: the same job may be lost and claimed again by the same worker
+ClaimKey = tuple[str, int]  # id and claim number: another claim of the same job is another right to change it
 Progress = tuple[float, str]  # 0 to 1, and a text
 SHORT = 255  # characters of an indexed text column
 MOST_CLAIMS = 1 << 53  # of a row, and attempts: they are counted up to that
@@ -103,6 +103,14 @@ class HeldJob:
     def begin(self, now: int) -> None:
         """Note that its code starts: an attempt that its claim has not counted."""
         self.attempts, self.started_at = self.attempts + 1, now
+
+    def take_over(self, claimed: "HeldJob") -> None:
+        """Hold the row by another claim of it, for code that goes on; what that has said here stays."""
+        if self.started_at is not None and not claimed.begun:
+            claimed.begin(self.started_at)
+        for each in fields(HeldJob):
+            if not each.kw_only:
+                setattr(self, each.name, getattr(claimed, each.name))
 
 
 @dataclass(slots=True)

@@ -20,13 +20,13 @@ logger = logging.getLogger("django_vtqueue")
 def until_done(engine: Engine, verb: Callable[[], T], lease: float = inf) -> T:
     """Return what ``verb`` returns; while the database is locked, full or gone, try again, and log that once.
 
-    ``lease``: seconds of the lease that it renews, see trouble_pause.
+    So it is while memory is short. ``lease``: seconds of the lease that it renews, see trouble_pause.
     """
     tries, began = 0, time.monotonic()
     while True:
         try:
             return verb()
-        except Error as error:
+        except (Error, MemoryError) as error:
             trouble = engine.trouble(error)
             if trouble is None:
                 raise

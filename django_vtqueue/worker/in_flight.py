@@ -27,17 +27,17 @@ class Flight:
 
 
 class InFlight:
-    """The jobs that one worker holds, by their keys."""
+    """The jobs that one worker holds: each once, whichever of its claims holds it."""
 
     def __init__(self) -> None:
-        self._flights: dict[ClaimKey, Flight] = {}
+        self._flights: dict[str, Flight] = {}  # by the job's id
         self.number_uncounted = 0  # jobs whose attempt is not in their rows
 
     def __len__(self) -> int:
         return len(self._flights)
 
     def __contains__(self, key: ClaimKey) -> bool:
-        return key in self._flights
+        return self._flight(key) is not None
 
     def __iter__(self) -> Iterator[HeldJob]:
         return (flight.job for flight in self._flights.values())
@@ -47,41 +47,55 @@ class InFlight:
         return [flight.job for flight in list(self._flights.values())]
 
     def get(self, key: ClaimKey) -> HeldJob | None:
-        flight = self._flights.get(key)
+        flight = self._flight(key)
         return flight.job if flight else None
+
+    def _flight(self, key: ClaimKey) -> Flight | None:
+        job_id, claims = key
+        flight = self._flights.get(job_id)
+        return flight if flight and flight.job.claims == claims else None
 
     def add(self, jobs: Sequence[HeldJob], seconds: Sequence[float], waiting: Collection[ClaimKey]) -> None:
         """Begin to hold jobs, each of which may run for so many seconds; the time of those ``waiting`` runs later."""
         now = time.monotonic()
         for job, longest in zip(jobs, seconds, strict=True):
-            key = job.key
-            waits, known = key in waiting, key in self._flights
-            if known:  # not started anew (Work.start_claimed): its thread settles an older HeldJob, with its attempt
-                self.remove(key)
-            flight = Flight(job, NEVER if waits else now + longest, uncounted=not (waits or known or job.begun))
-            self._flights[key] = flight
+            waits = job.key in waiting
+            flight = Flight(job, NEVER if waits else now + longest, uncounted=not (waits or job.begun))
+            self._flights[job.id] = flight
             self.number_uncounted += flight.uncounted
+
+    def take_over(self, job: HeldJob) -> bool:
+        """Have a job that is held already be held by this new claim of its row; return whether it is.
+
+        Its code goes on, and what comes of it settles the new claim.
+        """
+        if not (flight := self._flights.get(job.id)):
+            return False
+        flight.job.take_over(job)
+        self.note_counted([job] if job.begun else [])
+        return True
 
     def start_clock(self, key: ClaimKey, seconds: float) -> None:
         """Have the time of a job run from now on."""
-        if flight := self._flights.get(key):
+        if flight := self._flight(key):
             flight.ends_at = time.monotonic() + seconds
 
     def stop_clock(self, key: ClaimKey) -> float:
         """Have the time of a job not be up any more; return when it would have been. Any thread may do so."""
-        if not (flight := self._flights.get(key)):
+        if not (flight := self._flight(key)):
             return NEVER
         ends_at, flight.ends_at = flight.ends_at, NEVER
         return ends_at
 
     def finish(self, key: ClaimKey) -> None:
         """Note that the code of a job has ended: it cannot be over its time any more, however late it is settled."""
-        if flight := self._flights.get(key):
+        if flight := self._flight(key):
             flight.finished, flight.ends_at, flight.asked_to_end_at = True, NEVER, NEVER
 
     def remove(self, key: ClaimKey) -> None:
         """Hold a job no longer."""
-        if flight := self._flights.pop(key, None):
+        if flight := self._flight(key):
+            del self._flights[flight.job.id]
             self.number_uncounted -= flight.uncounted
 
     def begun_uncounted(self) -> list[HeldJob]:
@@ -94,7 +108,7 @@ class InFlight:
     def note_counted(self, jobs: Sequence[HeldJob]) -> None:
         """Note that the attempts of jobs are counted in their rows."""
         for job in jobs:
-            if (flight := self._flights.get(job.key)) and flight.uncounted:
+            if (flight := self._flight(job.key)) and flight.uncounted:
                 flight.uncounted = False
                 self.number_uncounted -= 1
 
@@ -117,7 +131,7 @@ class InFlight:
 
     def asked_to_end(self, key: ClaimKey) -> bool:
         """Return whether a job was told to end because its time was up."""
-        return self._flights[key].asked_to_end_at < NEVER
+        return (flight := self._flight(key)) is not None and flight.asked_to_end_at < NEVER
 
     def hung(self) -> list[HeldJob]:
         """Return the jobs that go on though they were told to end."""

@@ -12,7 +12,7 @@ from typing import TypeVar
 from django.db import connections
 
 from ..backend import VTQueueBackend
-from ..core.job import ClaimKey, HeldJob
+from ..core.job import HeldJob
 from ..core.settlement import Settlement
 from ..exceptions import Indescribable, TaskTimeout
 from ..execution.after_failure import outcome_after
@@ -50,8 +50,8 @@ class Pool:
         tell: Notify = ignore,
     ) -> None:
         self.slots, self.backend, self.log, self.finished, self.tell = size, backend, log, finished, tell
-        self._running: dict[ClaimKey, int] = {}  # which thread
-        self._asked_to_end: set[ClaimKey] = set()
+        self._running: dict[str, int] = {}  # which thread, by the job's id
+        self._asked_to_end: set[str] = set()
         self._lock = threading.Lock()
         self._dispatcher = Dispatcher(size)
         # A thread of its own: a slow receiver of a signal must keep no job waiting.
@@ -87,8 +87,8 @@ class Pool:
     def end(self, job: HeldJob) -> None:
         """End a job whose time is up: TaskTimeout is raised in it."""
         with self._lock:
-            if thread := self._running.get(job.key):
-                self._asked_to_end.add(job.key)
+            if thread := self._running.get(job.id):
+                self._asked_to_end.add(job.id)
                 end_code(thread)
 
     def undispatched(self) -> int:
@@ -123,26 +123,26 @@ class Pool:
 
     def _execute(self, job: HeldJob) -> None:
         self.begin(job)
-        outcome, key = None, job.key
+        outcome, job_id = None, job.id
         try:
             with self._lock:
-                self._running[key] = threading.get_ident()
+                self._running[job_id] = threading.get_ident()
             outcome = execute(job, self.backend, tell=self.tell)
-            self._ended(key)
+            self._ended(job_id)
         except TaskTimeout as error:  # raised after the end of the task; it is raised only once
-            self._ended(key)
+            self._ended(job_id)
             outcome = outcome or outcome_after(Attempt(job, self.backend), error)
         except BaseException:
-            self._ended(key)
+            self._ended(job_id)
             failed = Indescribable("The worker failed around this attempt; the task did not.")
             outcome = outcome_after(Attempt(job, self.backend), failed)
         self.finished(outcome)
 
-    def _ended(self, key: ClaimKey) -> None:
+    def _ended(self, job_id: str) -> None:
         with self._lock:
-            self._running.pop(key, None)
-            if key in self._asked_to_end:
-                self._asked_to_end.remove(key)
+            self._running.pop(job_id, None)
+            if job_id in self._asked_to_end:
+                self._asked_to_end.remove(job_id)
                 raise_in(threading.get_ident(), None)
 
     def _announce(self, outcomes: Sequence[Outcome]) -> None:

@@ -10,7 +10,7 @@ from itertools import count
 
 from ..backend import VTQueueBackend
 from ..core.clock import NEVER
-from ..core.job import ClaimKey, HeldJob
+from ..core.job import HeldJob
 from ..execution.time_limits import transaction_seconds
 
 MOST_WAITING = 400  # jobs that wait here; the rest is left for other workers
@@ -26,7 +26,7 @@ class TransactionalLine:
         self.backend = backend
         self._waiting: list[tuple[int, int, HeldJob]] = []  # a heap: by priority, then in the order of the claim
         self._numbers = count()
-        self._running: ClaimKey | None = None
+        self._running = ""  # its id
         # By task; one that is not loaded here says it itself, by TransactionWaits.
         self._transactional: dict[str, bool] = {}
         self._began_at = self._free_at = 0.0  # monotonic
@@ -59,7 +59,7 @@ class TransactionalLine:
     def next(self) -> HeldJob:
         """Return the job whose turn it is now."""
         *_, job = heappop(self._waiting)
-        self._running, self._began_at, self._over_at = job.key, time.monotonic(), NEVER
+        self._running, self._began_at, self._over_at = job.id, time.monotonic(), NEVER
         return job
 
     def note_transactional(self, job: HeldJob) -> None:
@@ -68,15 +68,15 @@ class TransactionalLine:
 
     def note_begun(self, job: HeldJob) -> None:
         """Note that the transaction of a job has begun."""
-        if job.key == self._running:
+        if job.id == self._running:
             self._began_at = time.monotonic()
             self._over_at = self._began_at + transaction_seconds(job, self.backend) + MARGIN
 
-    def note_finished(self, key: ClaimKey) -> None:
+    def note_finished(self, job: HeldJob) -> None:
         """Note that a job has ended."""
-        if key == self._running:
+        if job.id == self._running:
             now = time.monotonic()
-            self._running, self._free_at = None, now + min(REST * (now - self._began_at), LONGEST_REST)
+            self._running, self._free_at = "", now + min(REST * (now - self._began_at), LONGEST_REST)
 
     def free_at(self) -> float:
         """Return when the turn is free at the latest (monotonic), if a job waits for it."""

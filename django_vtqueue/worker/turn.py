@@ -152,8 +152,9 @@ class Turns:
         trouble = self.engine.trouble(error)
         if trouble is Trouble.BUSY:
             self.pacing.note_busy()
-        if trouble is None and self.work.outcomes:
-            logger.warning("a turn failed (%r); its jobs are settled one by one", error)
+        if trouble in (None, Trouble.MEMORY) and self.work.outcomes:
+            if trouble is None:
+                logger.warning("a turn failed (%r); its jobs are settled one by one", error)
             try:
                 self.work.settle_one_by_one()
                 return

@@ -114,11 +114,11 @@ class Work:
         for settlement in taken.buried:
             self.pool.announce_burial(settlement)
         jobs = collect(self.engine, taken)
-        # A job may be held already: the database was restored to a state before its claim, and it was claimed again.
-        new = [job for job in jobs if job.key not in self.in_flight] if self.in_flight else jobs
-        paths = {path for path in {job.task_path for job in jobs} if self.transactional.is_transactional(path)}
-        waiting = {job.key for job in jobs if job.task_path in paths}
-        self.in_flight.add(jobs, longest_runs(jobs, self.backend), waiting)
+        # A job may be held already: its lease ended, or the database was restored, and it was claimed again.
+        new = [job for job in jobs if not self.in_flight.take_over(job)] if self.in_flight else jobs
+        paths = {path for path in {job.task_path for job in new} if self.transactional.is_transactional(path)}
+        waiting = {job.key for job in new if job.task_path in paths}
+        self.in_flight.add(new, longest_runs(new, self.backend), waiting)
         self.leases.add(jobs)
         self.transactional.add(job for job in new if job.key in waiting)
         running = [job for job in new if job.key not in waiting] if waiting else new
@@ -134,7 +134,7 @@ class Work:
             return
         self.next_transactional = None
         if not may_begin:
-            self.transactional.note_finished(job.key)
+            self.transactional.note_finished(job)
             self.outcomes.append(not_executed(job))
             return
         job.begin(self.engine.now())
@@ -167,7 +167,7 @@ class Work:
         """Release what was claimed ahead and has not begun; ``everything``: transactional jobs too."""
         jobs = self.recall() if everything else self.pool.recall()
         for job in jobs:
-            self.transactional.note_finished(job.key)  # it may have had the turn
+            self.transactional.note_finished(job)  # it may have had the turn
         self.outcomes += [not_executed(job) for job in jobs]
         self.prefetch.note_recall()
 
@@ -178,7 +178,7 @@ class Work:
 
     def note_finished(self, outcome: Outcome) -> None:
         """Note what came of a job: its settlement is made in the next turn, if it was not made with its task."""
-        self.transactional.note_finished(outcome.job.key)
+        self.transactional.note_finished(outcome.job)
         self.jobs_started -= outcome.has_only_loaded
         makes_room = outcome.job.concurrency_key or outcome.job.queue_name in self.backend.limits.queues
         if makes_room or outcome.has_only_loaded:

@@ -195,3 +195,24 @@ def test_a_standstill_while_the_other_consumer_works(database: Database, start: 
     holder.go_on()
     database.wait_for(*jobs)
     assert [database.job(job)["claims"] for job in jobs] == [1, 1]
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"], indirect=True)
+def test_a_worker_that_claims_what_it_runs_does_not_begin_it_again(
+    database: Database, start_worker: Start, tmp_path: Path
+) -> None:
+    """A job whose lease has ended, and comes back to the worker that runs it still, is held again, and runs once.
+
+    So it is where no renewal was possible for a while, and another worker has ended the lease. What comes of the one
+    run is the outcome.
+    """
+    worker = start_worker("--threads", "2")
+    job_id = begin(database, tmp_path)
+    given_back = "state = 'READY', worker_id = '', lease_until = NULL"
+    database.write(f"UPDATE vtqueue_job SET {given_back}")
+    wait_until(lambda: database.job(job_id)["claims"] == 2)
+    (tmp_path / "go").touch()
+    database.wait_for(job_id)
+    assert (database.result(job_id), executions(tmp_path)) == ("go", [worker.pid])
+    assert worker.terminate() == 0
+    assert not worker.lines("lost")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,34 @@ def hold(folder: str, name: str = "") -> str:
     with (Path(folder) / f"{name}started").open("a") as file:
         file.write(f"{os.getpid()}\n")
     return wait_for_file(Path(folder) / f"{name}go")
+
+
+@task
+def leave_on_connection(statement: str) -> None:
+    """Leave what a statement does on the connection of this thread."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+
+
+@task(max_attempts=1)
+def eat_memory(folder: str) -> str:
+    """Leave this process no memory until there is a file ``enough``; say ``eaten`` in a file."""
+    usual = resource.getrlimit(resource.RLIMIT_AS)
+    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    eaten: list[bytes] = []
+    try:
+        resource.setrlimit(resource.RLIMIT_AS, (taken + 20_000_000, usual[1]))
+        os.close(os.open(f"{folder}/eaten", os.O_CREAT | os.O_WRONLY))
+        for size in (1_000_000, 10_000, 1000):
+            with suppress(MemoryError):
+                while True:
+                    eaten.append(bytes(size))
+        while not os.access(f"{folder}/enough", os.F_OK):
+            time.sleep(0.05)
+    finally:
+        eaten.clear()
+        resource.setrlimit(resource.RLIMIT_AS, usual)
+    return "eaten"
 
 
 @task

@@ -30,6 +30,8 @@ TROUBLES = {
 
 def trouble(error: BaseException) -> Trouble | None:
     """Return what is wrong with the database if that is the cause of this error, else None."""
+    if isinstance(error, MemoryError):
+        return Trouble.MEMORY
     cause = next((each for each in (error, error.__cause__) if getattr(each, "sqlstate", None)), None)
     state = getattr(cause, "sqlstate", None)
     if state == RIGHTS and not str(cause.diag.source_function).startswith("aclcheck"):  # type: ignore[union-attr]

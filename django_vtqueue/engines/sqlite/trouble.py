@@ -26,6 +26,8 @@ def trouble(error: BaseException) -> Trouble | None:
         return Trouble.DAMAGED
     if code == sqlite3.SQLITE_ERROR and re.search("no such (table|column|index)|has no column", str(error)):
         return Trouble.SCHEMA
+    if isinstance(error, MemoryError):
+        return Trouble.MEMORY
     if isinstance(error, FileExchanged):
         return Trouble.GONE
     if isinstance(error, InterfaceError | ProgrammingError | sqlite3.ProgrammingError) and "closed" in str(error):
