@@ -5,6 +5,7 @@ Both are committed, or neither.
 
 import logging
 from collections.abc import Callable
+from functools import lru_cache
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
@@ -13,6 +14,7 @@ from ..backend import VTQueueBackend
 from ..core.clock import SECOND
 from ..core.job import HeldJob
 from ..core.settlement import Settlement, released
+from ..core.text import one_line
 from ..engines import Engine, Trouble, engine_for
 from ..exceptions import TaskTimeout
 from ..queue.settling import settle_as_holder, settled_before
@@ -50,12 +52,26 @@ def execute_transactional(
         return Outcome(job, released(job), None, None, 0.0, settled=Settled.LOST)
     except NotBegun as error:
         back = not_executed(job)
-        if engine.trouble(error.__cause__ or error) is not Trouble.BUSY:  # that was waited for
+        cause = error.__cause__ or error
+        if (trouble := engine.trouble(cause)) is not Trouble.BUSY:  # that was waited for
+            if trouble:
+                say_not_begun(job.id, job.task_path, trouble.said(cause))
+                engine.disconnect()
             back.settlement.due_at = engine.now() + SECOND
         return back
     outcome = conclude(settlement)
     outcome.settled = Settled.DONE
     return outcome
+
+
+@lru_cache(maxsize=1000)  # each is said once
+def say_not_begun(job_id: str, task_path: str, cause: str) -> None:
+    """Log that the transaction of a job cannot begin, why, and what is done about it."""
+    logger.warning(
+        "%s …%s: its transaction cannot begin: %s. It is tried again each second, on a new connection: a task may have "
+        "left the old one unusable (PRAGMA query_only, a read-only session, a temporary table of the same name)",
+        *(one_line(task_path), job_id[-8:], cause),
+    )
 
 
 class Lost(Exception):

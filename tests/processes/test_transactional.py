@@ -1,6 +1,7 @@
 """Transactional tasks: their writes and their acknowledgement are committed together, or not at all."""
 
 import errno
+import json
 import os
 import signal
 import time
@@ -325,3 +326,28 @@ def test_a_transaction_that_waited_for_the_lock_has_its_time_limit(
         time.sleep(0.5)  # for which it may have to wait
     wait_until(lambda: database.letter(job_id))
     assert database.outcomes(job_id) == ["timed out"]
+
+
+@pytest.mark.parametrize(
+    ("database", "statement"),
+    [
+        ("sqlite", "PRAGMA query_only = 1"),
+        ("sqlite", "CREATE TEMP TABLE vtqueue_job (x)"),
+        ("postgresql", "SET default_transaction_read_only = on"),
+        ("postgresql", "CREATE TEMP TABLE vtqueue_job (x int)"),
+    ],
+    indirect=["database"],
+)
+def test_what_a_task_leaves_on_its_connection_is_said_and_closed(
+    database: Database, start_worker: Start, statement: str
+) -> None:
+    """A transaction that cannot begin for that reason begins a second later, and the log says why it did not."""
+    database.write("INSERT INTO project_effect (name, value) VALUES ('x', 0)")
+    database.options["max_attempts"] = 1
+    worker = start_worker("--threads", "1", VTQUEUE_TEST_CONNECTION=json.dumps({"CONN_MAX_AGE": None}))
+    leaving = database.enqueue(tasks.leave_on_connection, statement)
+    job_id = database.enqueue(transactional.count, "x")
+    database.wait_for(leaving, job_id)
+    [said] = [line for line in worker.log.splitlines() if "its transaction cannot begin" in line]
+    assert said.startswith(f"tests.project.transactional.count …{job_id[-8:]}: ")
+    assert database.job(job_id)["attempts"] == 1
