@@ -61,7 +61,7 @@ def fire(engine: Engine, backend: VTQueueBackend, row: Schedule, now: int) -> bo
             if not _moved(engine, row, following):
                 return False
             if run:
-                published = publish(backend, cast(Task, loaded_task(row.task_path)), row, run)
+                published = publish(backend, cast(Task, loaded_task(row.task_path)), row, run, row.jitter_us)
                 if left := run[len(published) :]:
                     _waiting(engine.alias).filter(pk=row.pk).update(next_at=left[0])
     except Exception as error:
@@ -85,7 +85,9 @@ def _moved(engine: Engine, row: Schedule, following: int | None) -> bool:
     return bool(_waiting(engine.alias).filter(pk=row.pk, next_at=row.next_at).update(next_at=following))
 
 
-def publish(backend: VTQueueBackend, task: Task, row: Schedule, ticks: Sequence[int]) -> list[TaskResult]:
+def publish(
+    backend: VTQueueBackend, task: Task, row: Schedule, ticks: Sequence[int], jitter_us: int = 0
+) -> list[TaskResult]:
     """Publish a job for each of these ticks, and note them in the row of the schedule, which the caller has locked.
 
     Stop where the queue has no room for more; raise QueueFull if it has none at all. Without overlap there is none
@@ -108,7 +110,7 @@ def publish(backend: VTQueueBackend, task: Task, row: Schedule, ticks: Sequence[
     results: list[TaskResult] = []
     for tick in ticks:
         try:
-            results.append(enqueue(task, call, tick + random.randrange(row.jitter_us + 1), key))
+            results.append(enqueue(task, call, tick + random.randrange(jitter_us + 1), key))
         except QueueFull:
             if not results:
                 raise

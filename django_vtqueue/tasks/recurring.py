@@ -67,9 +67,10 @@ def recurring(
 
     ``expression``: the five fields of cron, in the time zone ``tz`` (default: ``TIME_ZONE``). ``every``: instead of it,
     whole seconds, counted from 1970. ``missed``: what becomes of ticks at which no worker ran: ``"one"`` job for all of
-    them, ``"all"`` (a job for each, of the last 100), ``"skip"`` (none). ``overlap=False``: no job as long as the last
-    one is unfinished. ``jitter``: up to so many seconds by which a job is due later than its tick. ``name``: in lists
-    and commands (default: the path of the task). ``args``, ``kwargs``: of each call, JSON.
+    them, ``"all"`` (a job for each, of the last 100), ``"skip"`` (none; but the last one is run if it is no more than a
+    minute late). ``overlap=False``: no job as long as the last one is unfinished. ``jitter``: up to so many seconds by
+    which a job is due later than its tick. ``name``: in lists and commands (default: the path of the task). ``args``,
+    ``kwargs``: of each call, JSON.
 
     Raise TypeError or ValueError for what is not allowed; ``manage.py check`` finds the rest.
     """

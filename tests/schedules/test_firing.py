@@ -174,6 +174,18 @@ def test_missed_ticks(
     assert ticks(alias) == [*expected, (following - at(FIRST)) / SECOND]
 
 
+def test_of_several_late_ticks_the_last_one_is_run(
+    alias: str, worker: Worker, declare: Declare, time: FakeClock
+) -> None:
+    """With ``missed="skip"``, though all are late by less than a minute: a restart piles up nothing."""
+    declare(every=5, name="often", missed="skip")
+    time.instant = at(FIRST - 1)
+    look(worker())
+    time.instant = at(FIRST + 27)
+    look(worker())
+    assert ticks(alias) == [25]
+
+
 def test_a_daily_job_that_was_missed_is_skipped(alias: str, worker: Worker, declare: Declare, time: FakeClock) -> None:
     """A minute late is late; more is missed."""
     declare(every=86_400, name="day", missed="skip")
@@ -284,6 +296,15 @@ def test_jitter_delays_the_job_and_not_the_tick(alias: str, worker: Worker, decl
     assert len(late) == 19
     assert all(0 <= each <= 30 for each in late)
     assert len(set(late)) > 10
+
+
+def test_what_runs_now_has_no_jitter(alias: str, worker: Worker, declare: Declare, time: FakeClock) -> None:
+    """It is due at once."""
+    declare(every=86_400, name="day", jitter=3600)
+    look(worker())
+    for _ in range(3):
+        control.run_now(schedule(alias, "day"), alias)
+    assert {to_instant(due_at) for due_at in Job.objects.using(alias).values_list("due_at", flat=True)} == {time()}
 
 
 def test_without_overlap(alias: str, worker: Worker, declare: Declare, time: FakeClock) -> None:
