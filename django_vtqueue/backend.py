@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache, partial
 from math import isfinite
 from typing import Any
 
+from django.apps import apps
 from django.conf import settings
 from django.core.checks import CheckMessage
 from django.core.exceptions import ImproperlyConfigured
@@ -36,6 +37,7 @@ from .tasks.compat import (
     TaskResult,
     TaskResultDoesNotExist,
     TaskResultStatus,
+    is_backports,
     task_enqueued,
 )
 from .tasks.lookup import import_task_modules, loaded_task
@@ -333,8 +335,11 @@ class VTQueueBackend(BaseTaskBackend):
     def check(self, **kwargs: Any) -> list[CheckMessage]:
         """Return what is wrong with the configuration and the tasks, whose modules are imported; reads no database.
 
-        What cannot be imported is left out: it is said where it is needed, by a worker at its start, say.
+        What cannot be imported is left out: it is said where it is needed, by a worker at its start, say. The backport
+        beside Django's own framework asks a second time, and is told nothing.
         """
+        if apps.is_installed("django_vtqueue") and is_backports(self):
+            return []
         with suppress(Exception):
             import_task_modules(self.settings.task_modules)
         return self.problems()

@@ -1,8 +1,12 @@
 """Django's Tasks framework: its own from 6.0 on, its official backport before. Everything else imports it from here."""
 
+import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import django
+from django.apps import apps
+from django.core.checks import CheckMessage, Warning
 from django.core.exceptions import ImproperlyConfigured
 
 if TYPE_CHECKING or django.VERSION >= (6, 0):  # the types are those of django-stubs, whatever the version
@@ -33,6 +37,24 @@ else:
 
     FRAMEWORK_APP = FRAMEWORK_LOGGER = "django_tasks"
 
+
+def is_backports(backend: BaseTaskBackend) -> bool:
+    """Return whether the backport has made this instance of a backend, where Django's own framework makes one, too."""
+    backport = sys.modules.get("django_tasks")
+    return bool(not FRAMEWORK_APP and backport and backport.task_backends[backend.alias] is backend)
+
+
+def unused_backport() -> Iterator[CheckMessage]:
+    """Yield a warning if the backport is installed where Django's own framework is used."""
+    if not FRAMEWORK_APP and apps.is_installed("django_tasks"):
+        yield Warning(
+            f"'django_tasks' is in INSTALLED_APPS, but Django {django.get_version()} has a Tasks framework of its own, "
+            "which django_vtqueue uses: it raises no exception of django_tasks, and sends none of its signals.",
+            hint="Remove it from INSTALLED_APPS; import from django.tasks, InvalidTask for InvalidTaskError.",
+            id="vtqueue.W017",
+        )
+
+
 __all__ = [
     "DEFAULT_TASK_BACKEND_ALIAS",
     "FRAMEWORK_APP",
@@ -46,9 +68,11 @@ __all__ = [
     "TaskResultDoesNotExist",
     "TaskResultStatus",
     "framework_task",
+    "is_backports",
     "signals",
     "task_backends",
     "task_enqueued",
     "task_finished",
     "task_started",
+    "unused_backport",
 ]

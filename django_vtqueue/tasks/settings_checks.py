@@ -21,7 +21,7 @@ from ..core.rates import RateLimit, rate_for
 from ..core.ticks import Ticks
 from ..engines import ENGINES, database_of
 from ..engines.sqlite.file_checks import file_of
-from .compat import FRAMEWORK_APP, Task
+from .compat import FRAMEWORK_APP, Task, unused_backport
 from .lookup import loaded_tasks
 from .recurring import LONGEST_SCHEDULE_NAME, Declaration, declarations
 from .refusals import cannot_commit_as_one, limited_copies
@@ -59,6 +59,7 @@ def problems(alias: str, params: Mapping[str, Any]) -> list[CheckMessage]:
         *idle_overflow(options, alias),
         *rates_of_one_key(options, alias),
         *without_tables(options, alias),
+        *unused_backport(),
     ]
 
 
