@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 from ..core.text import shown
 from .compat import Task, TaskResult
@@ -21,11 +21,21 @@ class TaskCall:
     kwargs: dict[str, Any]
 
 
+if TYPE_CHECKING:
+
+    class AnyTask(Protocol[P]):
+        """A task, for type checkers, also where the framework's class has no type parameters."""
+
+        @property
+        def module_path(self) -> str: ...
+        def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Any: ...
+
+
 @overload
-def call(task: "Task[P, Any]", /, *args: P.args, **kwargs: P.kwargs) -> TaskCall: ...
+def call(task: "AnyTask[P]", /, *args: P.args, **kwargs: P.kwargs) -> TaskCall: ...
 @overload
-def call(task: "Task[Concatenate[Any, P], Any]", /, *args: P.args, **kwargs: P.kwargs) -> TaskCall: ...
-def call(task: Task, /, *args: Any, **kwargs: Any) -> TaskCall:
+def call(task: "AnyTask[Concatenate[Any, P]]", /, *args: P.args, **kwargs: P.kwargs) -> TaskCall: ...
+def call(task: Any, /, *args: Any, **kwargs: Any) -> TaskCall:
     """Return a call of a task as a value, to be enqueued by another task: ``context.gather("send", [call(send, 7)])``.
 
     In a workflow the first argument may be the result of another call; see chain and group.

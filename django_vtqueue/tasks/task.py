@@ -8,7 +8,19 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 from django.db import DEFAULT_DB_ALIAS
 
@@ -46,13 +58,16 @@ def _key(value: Any) -> Any:
 
 
 if TYPE_CHECKING:
-
-    class JobResult(TaskResult[P, R]):
+    # Without django-stubs the classes of the framework have no type parameters, and no types of what they return.
+    class JobResult(TaskResult[P, R], Generic[P, R]):
         """What ``enqueue`` returns, for type checkers."""
 
         duplicate: bool  # nothing was stored: this is the result of the unfinished job that has the unique key
 
-    class DeferrableTask(Task[P, R]):
+        @property
+        def return_value(self) -> R: ...
+
+    class DeferrableTask(Task[P, R], Generic[P, R]):
         """What ``@task`` makes, for type checkers: ``run_after`` may be a timedelta, as Django's documentation says."""
 
         def using(
@@ -65,6 +80,10 @@ if TYPE_CHECKING:
         ) -> "DeferrableTask[P, R]": ...
         def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> "JobResult[P, R]": ...
         async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> "JobResult[P, R]": ...
+        def get_result(self, result_id: str) -> "JobResult[P, R]": ...
+        async def aget_result(self, result_id: str) -> "JobResult[P, R]": ...
+        def call(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+        async def acall(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
 
 
 OPTIONS: dict[str, Callable[[Any], Any]] = {
