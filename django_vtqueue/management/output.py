@@ -2,7 +2,9 @@
 
 import json
 from argparse import ArgumentParser
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from threading import Timer
 from typing import Any
 
 from ..core import clock
@@ -14,11 +16,26 @@ from ..models import DeadLetter, Job
 from ..tasks.signatures import mask_of, shown_call
 
 LONGEST = 100  # characters of the arguments in a line
+SILENCE = 4.0  # seconds
+SILENT = "Database {!r} has given no answer yet. {}"
 
 
 def is_terminal(stream: Any) -> bool:
     """Return whether a stream is a terminal: sys.stderr may be closed, or an object of the project's."""
     return bool(getattr(stream, "isatty", bool)())
+
+
+@contextmanager
+def said_if_silent(say: Callable[[], object]) -> Iterator[None]:
+    """Have ``say`` be called, in another thread, if the block takes longer than SILENCE."""
+    timer = Timer(SILENCE, say)
+    timer.daemon = True
+    with suppress(RuntimeError):  # the system gives no thread
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def add_json(parser: ArgumentParser) -> None:

@@ -31,6 +31,7 @@ from .options import WorkerOptions, scopes_of, served
 from .process import WATCHDOG, notify_systemd, open_devnull
 from .shared_state import SharedState
 from .shutdown import Shutdown, end_jobs
+from .silence import SilenceWatch
 from .thread_pool import Pool
 from .turn import Turns
 from .work import Work
@@ -74,6 +75,7 @@ class Worker:
         self.turns = Turns(self.work, self.heartbeat, self.scopes)
         self.renewals = RenewalThread(backend.database, self.work.leases, self.work.clocks.tell)
         self.shutdown = Shutdown(self.turns, options)
+        self.silence = SilenceWatch(lambda: bool(self.work.in_flight.jobs()), owns_process=options.owns_process)
         self.left_running = False  # afterwards: whether code of released jobs may still run
         self._obeyed = GO_ON  # what it was asked to do last
         self._second_at = 0.0  # monotonic
@@ -86,7 +88,7 @@ class Worker:
         self.state.worker_id = self.id.encode()
         if self.engine.locks_rows:
             self.renewals.start()
-        with self.engine.without_lock_waits(), beginning_fairly():
+        with self.silence.watched(), self.engine.without_lock_waits(), beginning_fairly():
             try:
                 self.pool.start()
                 self.read_mail(0)  # it may have been told to stop while it began
@@ -118,6 +120,7 @@ class Worker:
 
     def stop(self) -> None:
         """Ask for a graceful stop; from any thread, and from a signal handler. Twice: at once."""
+        self.silence.stopping = True
         self.mailbox.put(Stop())
 
     def take_notice(self, notice: Notice) -> None:
@@ -189,7 +192,8 @@ class Worker:
         """Return the next message; raise Empty if none comes. A sleep is no gap, only what exceeds ``timeout``."""
         began = time.monotonic()
         try:
-            return self.mailbox.get(timeout)
+            with self.silence.resting():
+                return self.mailbox.get(timeout)
         finally:
             self.work.leases.gaps.note_work(min(time.monotonic() - began, max(timeout, 0.0)))
 

@@ -10,6 +10,7 @@ import time
 from _thread import LockType, allocate_lock, start_new_thread
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import NoReturn
 
 from ..runtime.forks import handling_signals
 
@@ -18,6 +19,7 @@ logger = logging.getLogger("django_vtqueue")
 # From a second signal, or the end of --shutdown-timeout, to the end of a process that waits for an answer: a server may
 # stand still, though its connections stay open. It is half of the default lease, as what was finished is to be stored.
 ANSWERED_WITHIN = 30.0  # seconds
+BEGUN_WITHIN = 8.0  # seconds: one that has not begun holds nothing, and containers are killed after 10
 SAID_WITHIN = 1.0  # seconds: the log may hang, too
 UNANSWERED = "this worker ends now: the database, or something else, gives no answer. Its leases end by themselves"
 
@@ -31,7 +33,8 @@ def stop_signals() -> list[signal.Signals]:
 class StopSignals:
     """SIGTERM, SIGINT and SIGHUP: once means gracefully, twice means at once (see ``Shutdown.done``).
 
-    ``timeout``: the seconds after which once means at once, too. Then the process ends, whatever it waits for.
+    ``timeout``: the seconds after which once means at once, too. Then the process ends, whatever it waits for. (One
+    that holds no job does so sooner: see silence.py.)
     """
 
     def __init__(self, owns_process: bool, timeout: float | None) -> None:
@@ -59,18 +62,25 @@ class StopSignals:
         if self.count > 1 and not self.owns_process:
             raise KeyboardInterrupt  # the caller goes on to live: its threads cannot be left behind
         timeout = self.timeout if self.count == 1 else 0.0
-        if self.owns_process and timeout is not None:
+        seconds = None if timeout is None else timeout + ANSWERED_WITHIN
+        seconds = seconds if self._listener else BEGUN_WITHIN
+        if self.owns_process and seconds is not None:
             with suppress(RuntimeError):  # the system gives no thread
-                start_new_thread(_end_unanswered, (self._lasts, timeout + ANSWERED_WITHIN))  # waits for no Python code
+                start_new_thread(_end_unanswered, (self._lasts, seconds))  # waits for no Python code
         if self._listener:
             self._listener()
 
 
 def _end_unanswered(lasts: LockType, seconds: float) -> None:
-    """End this process with code 1, and say so, if the worker still lasts after so many seconds."""
+    """End this process if the worker still lasts after so many seconds."""
     if lasts.acquire(timeout=seconds):
         lasts.release()
-        return
+    else:
+        end_unanswered()
+
+
+def end_unanswered() -> NoReturn:
+    """End this process with code 1, which gets no answer, and say so."""
     with suppress(RuntimeError):
         start_new_thread(logger.warning, (UNANSWERED,))
     time.sleep(SAID_WITHIN)

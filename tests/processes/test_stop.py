@@ -287,6 +287,52 @@ def test_a_server_that_gives_no_answer_keeps_no_worker(
         assert (database.job(job_id)["state"], database.job(job_id)["claims"]) == ("RUNNING", 1)
 
 
+QUICKLY = {"worker.silence.LOOK": 0.2}  # seconds, 1 else
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_an_idle_worker_says_that_the_server_gives_no_answer_and_leaves(
+    database: Database, start_worker: Start, server: Server
+) -> None:
+    """It says so after seconds, and a first signal ends it, though it never hears from the server again."""
+    worker = start_worker(constants=QUICKLY)
+    with standing_still(database, server):
+        worker.wait_for("has given no answer for")
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 1
+    assert worker.log.count("has given no answer for") == worker.log.count("gives no answer. Its leases end") == 1
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_a_busy_worker_waits_for_a_server_that_gives_no_answer(
+    database: Database, start_worker: Start, tmp_path: Path, server: Server
+) -> None:
+    """What runs is not given up after a first signal: when the server answers again, its result is stored."""
+    worker = start_worker(constants=QUICKLY)
+    job_id = begin(database, tmp_path)
+    with standing_still(database, server):
+        worker.wait_for("has given no answer for")
+        worker.signal(signal.SIGTERM)
+        (tmp_path / "go").touch()
+        with pytest.raises(subprocess.TimeoutExpired):
+            worker.process.wait(4)  # more than twice as long as an idle one stays
+    assert worker.wait() == 0, worker.log
+    assert database.job(job_id)["state"] == "SUCCESSFUL"
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("command", ["vtqueue", "vtworker"])
+def test_a_command_that_gets_no_answer_says_so(database: Database, start: Start, server: Server, command: str) -> None:
+    """A person who looks at the queue, or starts a worker, is told what they wait for, and one signal ends it."""
+    constants = {"management.output.SILENCE": 0.5, "worker.stop_signals.BEGUN_WITHIN": 1}
+    program = PATCHED.format(constants=constants, manage=MANAGE)
+    with standing_still(database, server):
+        running = start("-c", program, command, "status" if command == "vtqueue" else "--no-reload")
+        running.wait_for("Database 'default' has given no answer yet.")
+        running.signal(signal.SIGINT)
+        assert running.wait() != 0
+
+
 def handles(worker: Running, number: signal.Signals) -> bool:
     """Return whether a process has a handler for a signal by now."""
     status = Path(f"/proc/{worker.pid}/status").read_text()
@@ -302,14 +348,13 @@ def connections_to(server: Server) -> int:
 def test_a_server_that_answers_nobody_keeps_no_worker_that_begins(
     database: Database, start_worker: Start, server: Server
 ) -> None:
-    """A worker that waits for its first connection ends, too."""
+    """A worker that waits for its first connection ends, too, after one signal: it holds nothing."""
     os.kill(server.pid, signal.SIGSTOP)
     others = connections_to(server)
     try:
-        worker = start_worker(ready=False, constants={"worker.stop_signals.ANSWERED_WITHIN": 2})
+        worker = start_worker(ready=False, constants={"worker.stop_signals.BEGUN_WITHIN": 2})
         wait_until(lambda: handles(worker, signal.SIGTERM) and connections_to(server) > others)
-        for number in SIGNALS:
-            worker.signal(number)
+        worker.signal(signal.SIGTERM)
         assert worker.wait() == 1, worker.log
     finally:
         os.kill(server.pid, signal.SIGCONT)

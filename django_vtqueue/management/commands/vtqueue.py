@@ -16,7 +16,7 @@ from ...engines import engine_for
 from ...queue.named_jobs import UnclearId
 from ...queue.schema import mismatch
 from ..arguments import add_backend, add_ids
-from ..output import writable
+from ..output import SILENT, said_if_silent, writable
 from ..preconditions import backend_of
 from ..subcommands import jobs, leases, locktest, move, queues, schedules, show, slots, status, why, workers
 from ..subcommands import list as list_
@@ -102,8 +102,13 @@ class Command(BaseCommand):
         backend = backend_of(options["backend"])
         subcommand = SUBCOMMANDS[options["subcommand"]]
         try:
-            if subcommand.reads_tables and (problem := mismatch(backend.database)):
-                raise CommandError(f"{problem}.")
+            if subcommand.reads_tables:
+                with said_if_silent(
+                    lambda: self.stderr.write(SILENT.format(backend.database, "Ctrl-C ends this command."))
+                ):
+                    problem = mismatch(backend.database)
+                if problem:
+                    raise CommandError(f"{problem}.")
             for line in subcommand.run(backend, options):
                 self.stdout.write(writable(printable(line), self.stdout))
             self.stdout.flush()

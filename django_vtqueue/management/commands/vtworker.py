@@ -41,7 +41,7 @@ from ...worker.reload import run_with_reload, stop_with_parent
 from ...worker.stop_signals import StopSignals
 from ...worker.supervisor import Supervisor
 from ..arguments import add_backend, at_once, option_of, positive, seconds
-from ..output import is_terminal
+from ..output import SILENT, is_terminal, said_if_silent
 from ..preconditions import backend_of, refuse_copy, refuse_errors, refuse_file
 from ..worker_options import worker_options_of
 
@@ -190,7 +190,9 @@ def wait_until_ready(backend: VTQueueBackend, options: WorkerOptions, signals: S
     outage, said = Outage(engine), ""
     while not signals.count:
         try:
-            if not (problem := mismatch(backend.database)):
+            with said_if_silent(lambda: logger.warning(SILENT.format(backend.database, "Waiting for it."))):
+                problem = mismatch(backend.database)
+            if not problem:
                 warn_of(backend)
                 if not options.adopt:
                     refuse_copy(backend)  # its tables may have come, or the file itself, while this one waited
