@@ -17,6 +17,7 @@ from ..conftest import ALIAS
 from ..processes.database import Database
 from ..processes.held import begin, executions
 from ..processes.running import Running, Start
+from ..processes.test_asked import ask_all
 from ..waiting import wait_until
 from .exchange import back_up, delete, delete_and_copy, move_over, restore_in_place
 
@@ -104,6 +105,28 @@ def test_a_backup_from_before_a_claim_starts_no_second_run_of_it(
     assert_works(database, worker)
     assert database.job(job_id)["claims"] == 1
     assert len(executions(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("restore", [restore_in_place, move_over])
+def test_a_restore_under_quiet_workers(
+    database: Database, start_worker: Start, tmp_path: Path, restore: Callable[[Path, Path], None]
+) -> None:
+    """What has run since the backup runs again, when workers are asked to work again, and never beside itself."""
+    job_id = database.enqueue(tasks.hold, str(tmp_path))
+    copy = back_up(database.path, tmp_path / "copy")
+    workers = [start_worker() for _ in range(2)]
+    wait_until(lambda: executions(tmp_path) and len(database.workers()) == 2)
+    ask_all(database, "quiet")
+    for worker in workers:
+        worker.wait_for("is quiet")
+    (tmp_path / "go").touch()
+    database.wait_for(job_id)
+    restore(copy, database.path)
+    wait_until(lambda: len(database.workers()) == 2)
+    assert (database.job(job_id)["state"], len(executions(tmp_path))) == ("READY", 1)
+    ask_all(database, "")
+    database.wait_for(job_id)
+    assert (database.job(job_id)["claims"], len(executions(tmp_path))) == (1, 2)
 
 
 def test_a_deleted_file_is_waited_for(database: Database, start_worker: Start, tmp_path: Path) -> None:
