@@ -10,7 +10,7 @@ import pytest
 
 from django_vtqueue import Lease
 from django_vtqueue.core import clock
-from django_vtqueue.queue.doorbell import UNPROVEN
+from django_vtqueue.queue.doorbell import RUNG
 
 from ..conftest import ALIAS
 from ..processes.database import Database
@@ -131,8 +131,8 @@ def test_a_restored_database(
     copy = back_up(database.path, tmp_path / "copy")
     instances = Instances(database, start, tmp_path)
     term, _ = instances.leader()
-    bells = Path(database.options["doorbells"], "leases")
-    wait_until(lambda: len(list(bells.glob(f"*-{UNPROVEN}*"))) == 3)  # the others wait
+    bells = Path(database.options["doorbells"], "leases", RUNG)
+    wait_until(lambda: sum(not bell.is_symlink() for bell in bells.glob("*/*")) == 3)  # the others wait
     waiting = clock.since_boot()
     wait_until(lambda: max(terms(term.file)).end > waiting + 1)  # they have seen the leader
     restore(copy, database.path)
