@@ -9,7 +9,7 @@ from argparse import ArgumentParser
 from pathlib import Path
 
 ORDER = ["enqueue", "drain", "latency", "flat", "contention", "lengths", "memory", "disk", "cpu", "pages", "depth"]
-ORDER += ["limits", "postgresql"]
+ORDER += ["limits", "postgresql", "leftovers", "base"]
 
 
 def works(name: str) -> bool:

@@ -10,6 +10,9 @@ FOLDER = env.path("VTQUEUE_BENCH_FOLDER")
 # The admin only where its pages are measured: it is no part of a bare worker's memory and start.
 ADMIN = env.bool("VTQUEUE_BENCH_ADMIN", default=False)
 
+# Another load, for another version of the package.
+APP = env.str("VTQUEUE_BENCH_APP", default="benchmarks.app")
+
 SECRET_KEY = "not secret: benchmarks only"
 ALLOWED_HOSTS = ["testserver"]
 USE_TZ = True
@@ -17,7 +20,7 @@ USE_TZ = True
 INSTALLED_APPS = [
     *(["django_tasks"] if django.VERSION < (6, 0) else []),
     "django_vtqueue",
-    "benchmarks.app",
+    APP,
 ]
 if ADMIN:
     INSTALLED_APPS += [f"django.contrib.{app}" for app in ("admin", "auth", "contenttypes", "messages", "sessions")]

@@ -10,7 +10,7 @@ from .proof_of_death import refuses
 
 RESULTS = "results"  # the folder, inside that of the workers' bells, of the bells of those who wait for a result
 TRIED_AGAIN = 60.0  # seconds after which the owner of a bell may have died
-MOST_TRIED = 100  # bells that one look tries
+MOST_TRIED = 500  # bells, in one look: there may be thousands
 
 
 def result_bell(alias: str, folder: str | None, job_id: str) -> Doorbell:

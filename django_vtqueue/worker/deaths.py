@@ -27,7 +27,7 @@ logger = logging.getLogger("django_vtqueue")
 
 DEAD_KEPT = 100  # rows of dead workers: one that is started again and again dies again and again
 JOBS_KEPT = 100  # ids of jobs in the row of a dead worker
-MOST_LOOKED_AT = 100  # bells of the dead, in a second: others may have left thousands
+MOST_LOOKED_AT = 500  # bells of the dead, in a second: there may be thousands
 
 
 class OtherWorkers:
