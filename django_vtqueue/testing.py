@@ -38,7 +38,7 @@ from .tasks.calls import checked_task
 from .tasks.compat import Task, TaskResult, task_backends
 from .tasks.lookup import loaded_task
 from .tasks.signatures import arguments_of, call_signature, check_call
-from .worker.inline import run_due
+from .worker.inline import Line, run_due
 
 NO_ERRORS = (Retry, Cancelled)  # what a task raises, and what people do to it, on purpose
 MOST_SNOOZES = 1000  # of one job, each by less than a second, in one call of run_pending
@@ -51,7 +51,9 @@ def run_pending(
     """Run the tasks that are due, and what they enqueue, in this thread and transaction (inside ``TestCase``, too).
 
     ``queue_name``: only those of one queue. ``until`` (a moment, or a duration from now): scheduled tasks and retries
-    up to then run too, in the order of their times. Returns the result of each execution, in order.
+    up to then run too, in the order of their times; what they enqueue has the time that it is then, as far as the queue
+    knows: ``timezone.now()`` does not move. Returns the result of each execution, in order. In what it differs from a
+    worker: docs/tasks.md, "Time in a test".
 
     Raises the first error that a task raises, from the task's own frame on, when its outcome is stored: the job waits
     for its next attempt, or is a dead letter. With ``raise_errors=False`` tasks do not raise here: an execution that
@@ -63,22 +65,24 @@ def run_pending(
         raise SynchronousOnlyOperation("run_pending() may not be called in an async test. Write: await arun_pending()")
     if queue_name is not None:
         served_queue_name(queue_name)
-    results, snoozes = [], Counter[str]()
+    checked_moment(until, "until")
+    lines = []
     for backend in _backends():
         queues = tuple(sorted(backend.settings.queues)) or None
         if queue_name is not None:
             if options_for(queue_name, backend.database) != backend.settings:
                 continue  # another one serves it, by another policy
             queues = (queue_name,)
-        checked_moment(until, "until")
-        limit = None if until is None else due_from(engine_for(backend.database).now(), until)
-        for outcome in run_due(backend, [Scope(queues, raw=False)], until=limit):
-            error = outcome.exception
-            if raise_errors and error is not None and not issubclass(type(error), NO_ERRORS):
-                raise BaseException.with_traceback(error, from_task(error))
-            if outcome.result is not None:
-                results.append(outcome.result)
-            check_progress(outcome, snoozes, least=SECOND if until is None else 1)
+        last = 0 if until is None else due_from(engine_for(backend.database).now(), until)
+        lines.append(Line(backend, [Scope(queues, raw=False)], last))
+    results, snoozes = [], Counter[str]()
+    for outcome in run_due(lines):
+        error = outcome.exception
+        if raise_errors and error is not None and not issubclass(type(error), NO_ERRORS):
+            raise BaseException.with_traceback(error, from_task(error))
+        if outcome.result is not None:
+            results.append(outcome.result)
+        check_progress(outcome, snoozes, least=SECOND if until is None else 1)
     return results
 
 

@@ -24,7 +24,7 @@ from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.tasks import lookup
 from django_vtqueue.tasks.compat import Task
 from django_vtqueue.testing import QueueAssertions, arun_pending, assert_enqueued, run_pending
-from django_vtqueue.worker.inline import run_due
+from django_vtqueue.worker.inline import Line, run_due
 from tests import project
 from tests.project import broken, durable, limited, tasks, transactional
 from tests.project.models import Effect
@@ -125,7 +125,7 @@ def test_a_limited_task_that_is_not_loaded(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.delattr(project, "limited")
     monkeypatch.delitem(sys.modules, limited.__name__)
     monkeypatch.setattr(lookup, "found_tasks", {})
-    [outcome] = run_due(VTQueueBackend("default", {}), [Scope(None, raw=False)], limit=1)
+    [outcome] = run_due([Line(VTQueueBackend("default", {}), [Scope(None, raw=False)])], limit=1)
     assert (outcome.settlement.state, outcome.settlement.attempts) == ("SUCCESSFUL", 1)
 
 

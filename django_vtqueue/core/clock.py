@@ -1,6 +1,9 @@
 """Instants: integer microseconds since 1970, UTC. The wall clock is read here, and in ids.py for new ids."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -18,6 +21,24 @@ LAST_INSTANT = (LAST - EPOCH) // MICROSECOND  # the place in the line of what wa
 # Seconds that only go on, for waits in any process, tests too: asked of the system itself, for what stops the time of a
 # test (freezegun) also stops ``time.monotonic``, and a wait by that would never end.
 monotonic = partial(time.clock_gettime, time.CLOCK_MONOTONIC)
+
+
+_offset: ContextVar[int] = ContextVar("vtqueue_clock_offset", default=0)
+
+
+def offset() -> int:
+    """Return by how many microseconds it is later here than clocks say, where a test lets time pass."""
+    return _offset.get()
+
+
+@contextmanager
+def with_offset(microseconds: int) -> Iterator[None]:
+    """Have all engines say in the block that it is later by so many microseconds, in the tasks that it calls, too."""
+    before = _offset.set(microseconds)
+    try:
+        yield
+    finally:
+        _offset.reset(before)
 
 
 def now() -> int:

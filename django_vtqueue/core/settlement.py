@@ -90,14 +90,6 @@ class Settlement:
             return False
         return (row.started_at, row.history) == (job.started_at, self.history or job.history)
 
-    def shift(self, later: int) -> None:
-        """Move the next attempt by ``later`` microseconds, for a caller that runs jobs as if it were later.
-
-        What a task waits for comes at its own time.
-        """
-        if self.due_at is not None and not self.waiting:
-            self.due_at += later
-
 
 def succeeded(job: HeldJob, result: str, now: int, ttl: int | None) -> Settlement:
     """Return the acknowledgement; ``ttl``: see kept_until."""

@@ -56,7 +56,7 @@ class Engine(Portable, Settling, RowLocks, Overflow, Limiting, DurableSteps, Clo
 
     @abstractmethod
     def now(self) -> int:
-        """Return the present instant, in microseconds."""
+        """Return the present instant, in microseconds; later by ``clock.offset()``."""
 
     def clock_error(self) -> float:
         """Return by how many seconds this host's clock is ahead of the one that all hosts have; 0 if that is allowed.

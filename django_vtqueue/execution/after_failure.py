@@ -149,7 +149,7 @@ def suspending(attempt: Attempt, error: Suspend) -> Outcome:
 
 def snoozing(attempt: Attempt, error: Snooze) -> Outcome:
     """Return the outcome of a call that has put the job off."""
-    return attempt.conclude(snoozed(attempt.job, error.until, attempt.backend.now() + attempt.clock_offset))
+    return attempt.conclude(snoozed(attempt.job, error.until, attempt.backend.now()))
 
 
 def _seconds(delay: Any) -> float:

@@ -20,12 +20,11 @@ from .outcomes import Outcome
 
 @dataclass(slots=True)
 class Attempt:
-    """What is known of an attempt at a job; for ``inline`` and ``clock_offset`` see ``execute``."""
+    """What is known of an attempt at a job; for ``inline`` see ``execute``."""
 
     job: HeldJob
     backend: VTQueueBackend
     inline: bool = False
-    clock_offset: int = 0
     policy: Policy = field(init=False)  # of the queue, and with the task's own options once it is found
     options: Mapping[str, Any] = field(default_factory=dict)  # those of the task, once it is found
     call: tuple[Task, list[Any], dict[str, Any]] | None = None  # of a task that was found, as it is stored

@@ -41,12 +41,9 @@ is_async = lru_cache(maxsize=1000)(iscoroutinefunction)  # cached: it is slow
 
 
 @publishes_as_a_job
-def execute(
-    job: HeldJob, backend: VTQueueBackend, *, inline: bool = False, clock_offset: int = 0, tell: Notify = ignore
-) -> Outcome:
+def execute(job: HeldJob, backend: VTQueueBackend, *, inline: bool = False, tell: Notify = ignore) -> Outcome:
     """Run one job to its end in this thread.
 
-    ``clock_offset``: the microseconds by which it is later than the clock says, for a caller that lets time pass.
     ``tell`` is given, in this thread, what changes the time that the job may take: its task is found, its transaction
     begins.
 
@@ -54,7 +51,7 @@ def execute(
     KeyboardInterrupt with ``inline`` (the caller's own thread and transaction, where Ctrl-C raises it), and a
     TaskTimeout that another thread raises here after the end of the task; Pool makes the outcome of that.
     """
-    execution = Execution(job, backend, inline, clock_offset, tell=tell)
+    execution = Execution(job, backend, inline, tell=tell)
     refresh_connections(inline=inline)
     try:
         return execution.run()
@@ -111,9 +108,7 @@ class Execution(Attempt):
             transactional = bool(self.options.get("transactional"))
             seen_by_task = replace(job) if transactional else job
             limit = self.policy.max_steps_bytes
-            self.ledger = Ledger(
-                job, Children(backend), backend.database, limit, self.clock_offset, transactional=transactional
-            )
+            self.ledger = Ledger(job, Children(backend), backend.database, limit, transactional=transactional)
             result, secrets = cast(TaskResult, self.result), self.secrets
             args = [JobContext(task_result=result, _job=seen_by_task, _ledger=self.ledger, _secrets=secrets), *args]
         return lambda: self.call_task(task, args, kwargs)

@@ -41,16 +41,12 @@ def blocks_by_connection() -> dict[int, int]:
 
 @dataclass(slots=True)
 class Ledger:
-    """The steps of one attempt: what is stored, and how far the task has come in it.
-
-    ``clock_offset``: the microseconds by which it is later than the clock says.
-    """
+    """The steps of one attempt: what is stored, and how far the task has come in it."""
 
     job: HeldJob | None = None
     children: ChildStore | None = None
     database: str = ""
     limit: int = 0
-    clock_offset: int = 0
     transactional: bool = False
     position: int = 0  # in ``done``
     suspended: Suspend | None = None
@@ -105,7 +101,7 @@ class Ledger:
         return self.suspended or self.mismatch
 
     def now(self) -> int:
-        return self.engine.now() + self.clock_offset
+        return self.engine.now()
 
     # -- the next call ------------------------------------------------------------------------------------------------
 

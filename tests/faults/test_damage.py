@@ -14,7 +14,7 @@ from django_vtqueue.core.job import Scope
 from django_vtqueue.exceptions import DamagedJob
 from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.tasks.compat import TaskResultDoesNotExist, task_finished
-from django_vtqueue.worker.inline import run_due
+from django_vtqueue.worker.inline import Line, run_due
 from tests.conftest import ALIAS
 from tests.project import tasks
 
@@ -148,7 +148,7 @@ def test_a_row_that_cannot_be_read_is_announced_as_one(database: Database) -> No
     damage(database, [(database.enqueue(tasks.add, 1, 2), ("worker_id", "CAST(x'ff' AS TEXT)"))], EXPIRED)
     task_finished.connect(note)
     try:
-        assert list(run_due(database.backend, [Scope(None, raw=False)])) == []
+        assert list(run_due([Line(database.backend, [Scope(None, raw=False)])])) == []
     finally:
         task_finished.disconnect(note)
     assert told == [DamagedJob]

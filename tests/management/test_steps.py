@@ -136,7 +136,7 @@ def test_children_of_a_step() -> None:
     assert told() == ["1         gather mails: 2 children", f"{first} done", f"{second} scheduled"]
     run_pending(until=2 * DAY, raise_errors=False)
     step, *children = told()
-    assert re.fullmatch(r"1 +gather mails at \S+ \S+ after .*s: 2 children", step)
+    assert re.fullmatch(r"1 +gather mails at \S+ \S+ after 1 d: 2 children", step)
     assert children == [f'{first} done: "aa"', f"{second} dead: ConnectionError: refused"]
 
 

@@ -53,7 +53,7 @@ from django_vtqueue.tasks.compat import (
 )
 from django_vtqueue.tasks.lookup import find_task, loaded_task
 from django_vtqueue.tasks.task import options_of
-from django_vtqueue.worker.inline import run_due
+from django_vtqueue.worker.inline import Line, run_due
 from tests import project
 from tests.pending import run_pending
 
@@ -448,7 +448,7 @@ def test_what_a_handler_returns_is_not_retried(settings: Settings) -> None:
     """The same holds for what the handler of raw jobs returns."""
     use(settings, OPTIONS={"queue_options": {"raw": {"handler": f"{__name__}.handle_with_a_set"}}})
     Queue("raw").publish("x")
-    [outcome] = run_due(VTQueueBackend("default", settings.TASKS["default"]), [Scope(("raw",), raw=True)])
+    [outcome] = run_due([Line(VTQueueBackend("default", settings.TASKS["default"]), [Scope(("raw",), raw=True)])])
     assert outcome.settlement.state == "FAILED"
     assert DeadLetter.objects.get().attempts == 1
 

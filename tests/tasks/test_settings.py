@@ -21,7 +21,7 @@ from django_vtqueue.execution.outcomes import Outcome
 from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.tasks.compat import Task, TaskResultStatus, framework_task, task_backends
 from django_vtqueue.tasks.task import KNOWN, options_of
-from django_vtqueue.worker.inline import run_due
+from django_vtqueue.worker.inline import Line, run_due
 from django_vtqueue.worker.options import scopes_of
 from tests.pending import run_pending
 
@@ -407,7 +407,7 @@ def on_broken_sensor(job: ClaimedJob) -> None:
 
 def work(backend: VTQueueBackend) -> list[Outcome]:
     """Do what a worker of this backend does."""
-    return list(run_due(backend, scopes_of(backend, None)))
+    return list(run_due([Line(backend, scopes_of(backend, None))]))
 
 
 @pytest.mark.django_db

@@ -116,7 +116,7 @@ class PostgreSQLConnection:
                 # What was measured holds on, so that a job that ends while the server is gone has an end.
                 if (failed_at := clock.since_boot()) - asked_at > NO_ANSWER:
                     self._ask_at = failed_at + ASK_AGAIN
-        return known.offset + round(clock.since_boot() * SECOND)
+        return known.offset + round(clock.since_boot() * SECOND) + clock.offset()
 
     def _measure(self, known: Measured | None) -> Measured:
         """Read the server's clock; what was known is kept while it is the surer one, and the reading no step of it."""

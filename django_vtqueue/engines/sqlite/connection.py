@@ -58,7 +58,7 @@ class SQLiteConnection:
     _shortening: wal.Shortening | None = None
 
     def now(self) -> int:
-        return clock.now()
+        return clock.now() + clock.offset()
 
     def clock_error(self) -> float:
         if not shares_disk(self.alias):

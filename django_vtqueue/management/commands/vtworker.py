@@ -29,7 +29,7 @@ from ...queue.pauses import paused
 from ...queue.schema import mismatch
 from ...runtime.forks import dump_threads_at
 from ...tasks.lookup import import_task_modules
-from ...worker.inline import run_due
+from ...worker.inline import Line, run_due
 from ...worker.log import WorkerLog
 from ...worker.logging_setup import log_lines, without_unread_records
 from ...worker.loop import Worker
@@ -152,11 +152,9 @@ class Command(BaseCommand):
                 "Only this thread sees this database (in memory, or inside a transaction): no worker can share it. "
                 "Use --drain to run what is due here and now."
             )
-        until = None
-        if options.drain_retries:
-            until = engine_for(backend.database).now() + microseconds(options.drain_retries)
-        scopes, limits = scopes_of(backend, options.queues), limits_of(backend, options)
-        for outcome in run_due(backend, scopes, until=until, limit=options.max_jobs, given=limits):
+        until = engine_for(backend.database).now() + microseconds(options.drain_retries)
+        line = Line(backend, scopes_of(backend, options.queues), until, limits_of(backend, options))
+        for outcome in run_due([line], limit=options.max_jobs):
             log.outcome(outcome)
 
 
