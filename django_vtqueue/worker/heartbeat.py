@@ -15,10 +15,12 @@ from ..queue.origin import ORIGIN_CHANGED, record_origin
 from ..queue.workers import HEARTBEAT, SILENCE
 from .deaths import OtherWorkers, forget_long_gone, rows_of
 from .process import resident
+from .reload import stand_in_id
 
 logger = logging.getLogger("django_vtqueue")
 
 PERIOD = 1.0  # seconds between two looks at the rows of the other workers
+LONGEST_STAND_IN = 1.0  # seconds for which a lock is waited for, while a worker is to stop
 
 
 class Heartbeat:
@@ -85,6 +87,8 @@ class Heartbeat:
             if not rows.filter(pk=self.worker.pk).update(heartbeat_at=now, memory=self.worker.memory, died_at=None):
                 self.worker.started_at = from_instant(now)
                 self.worker.save(using=self.engine.alias, force_insert=True)
+                if stand_in := stand_in_id():
+                    rows.filter(pk=stand_in)._raw_delete(self.engine.alias)
                 self._read = False
             forget_long_gone(self.engine, now)
             left = None if self.origin_recorded else record_origin(self.engine, now)
@@ -113,6 +117,19 @@ class Heartbeat:
     def asked_to(self) -> str:
         """What people have asked this worker to do, as it was read last; it outlives its row."""
         return self.worker.asked_to
+
+
+def write_stand_in(engine: Engine, queues: Sequence[str], slots: int) -> None:
+    """Have a row say that a worker is there, until the one that is started anew says so itself, or for SILENCE."""
+    now, host = from_instant(engine.now()), socket.gethostname()
+    row = WorkerProcess(worker_id=stand_in_id(), host=host, pid=os.getppid(), queues=",".join(queues), slots=slots)
+    row.started_at = row.heartbeat_at = now
+    try:
+        with engine.lock_timeout(LONGEST_STAND_IN), engine.transaction():
+            WorkerProcess.objects.using(engine.alias).filter(pk=row.pk)._raw_delete(engine.alias)
+            row.save(using=engine.alias, force_insert=True)
+    finally:
+        engine.disconnect()  # of this thread
 
 
 class ClockCheck:

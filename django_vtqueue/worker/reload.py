@@ -8,6 +8,7 @@ mistake in the code, is started again after the next change.
 import logging
 import os
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -22,6 +23,8 @@ from .stop_signals import stop_signals
 
 logger = logging.getLogger("django_vtqueue")
 
+# Stops a worker, in the place of which another one is started; it kills one that has not begun.
+REPLACED = signal.SIGUSR2
 PARENT = "VTQUEUE_PARENT"  # environment variable: the pid of the process that watches the code
 INTERVAL = 1.0  # seconds between two looks at the files
 ENDING = 5.0  # seconds for running jobs to end before they are released
@@ -77,8 +80,8 @@ def watch(worker: "subprocess.Popen[bytes]", files: "Files", received: list[int]
 
 def stop(worker: "subprocess.Popen[bytes]") -> None:
     """End the worker gracefully; jobs that do not end in time are released."""
-    for timeout in (ENDING, RELEASING):
-        worker.send_signal(signal.SIGTERM)
+    for number, timeout in ((REPLACED, ENDING), (signal.SIGTERM, RELEASING)):
+        worker.send_signal(number)
         with suppress(subprocess.TimeoutExpired):
             worker.wait(timeout)
             return
@@ -86,17 +89,30 @@ def stop(worker: "subprocess.Popen[bytes]") -> None:
     worker.wait()
 
 
-def stop_with_parent(stop: Callable[[], None]) -> None:
-    """In a worker started here: call ``stop`` when the process that watches the code has died."""
-    parent = os.environ.get(PARENT)
+def stop_with_parent(stop: Callable[[], None], stand_in: Callable[[], object]) -> None:
+    """In a worker started here: call ``stop`` when the process that watches the code has died, or starts another one.
+
+    Then ``stand_in`` is called before it.
+    """
+    parent, replaced = os.environ.get(PARENT), threading.Event()
 
     def wait() -> None:
-        while os.getppid() == int(parent or 0):
-            time.sleep(INTERVAL)
+        while os.getppid() == int(parent or 0) and not replaced.is_set():
+            replaced.wait(INTERVAL)
+        if replaced.is_set():
+            with suppress(Exception):  # it is for people, and the next worker comes soon
+                stand_in()
         stop()
 
     if parent:
         threading.Thread(target=wait, name="parent", daemon=True).start()
+        handle_signal(REPLACED, lambda number, frame: replaced.set())
+
+
+def stand_in_id() -> str:
+    """Return the id of the row that stands for the workers started here while none runs; "" in any other worker."""
+    parent = os.environ.get(PARENT)
+    return f"{socket.gethostname()}:{parent}:reload" if parent else ""
 
 
 class Files:

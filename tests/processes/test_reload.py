@@ -49,9 +49,15 @@ def grace() -> float:
 
 
 @pytest.fixture
-def parent(start_worker: Start, code: Code, tmp_path: Path, grace: float) -> Running:
+def options() -> tuple[str, ...]:
+    return ()
+
+
+@pytest.fixture
+def parent(start_worker: Start, code: Code, tmp_path: Path, grace: float, options: tuple[str, ...]) -> Running:
     """Return a running ``vtworker --reload``, with a worker that is ready."""
     return start_worker(
+        *options,
         reload=True,
         constants={"worker.reload.INTERVAL": 0.2, "worker.reload.ENDING": grace},
         PYTHONPATH=f"{ROOT}{os.pathsep}{tmp_path}",
@@ -81,6 +87,26 @@ def test_a_change_restarts_the_worker_when_its_job_has_ended(
     assert answer(database) == "the second"
     job = database.job(running)
     assert (job["state"], job["claims"], job["history"]) == ("SUCCESSFUL", 1, "[]")
+
+
+@pytest.mark.parametrize("options", [(), ("--processes", "2")], ids=["threads", "processes"])
+def test_people_see_a_worker_all_the_time(
+    database: Database, parent: Running, code: Code, options: tuple[str, ...]
+) -> None:
+    """While the worker starts anew nobody is told that there is none, and afterwards there is one of them."""
+    count = 2 if options else 1
+    wait_until(lambda: len(database.workers()) == count)
+    before = {row["worker_id"] for row in database.workers()}
+    seen: list[set[str]] = []
+
+    def replaced() -> bool:
+        seen.append({row["worker_id"] for row in database.workers()})
+        return len(seen[-1]) == count and not seen[-1] & before and not any(":reload" in each for each in seen[-1])
+
+    code.write("the second")
+    wait_until(replaced)
+    assert all(seen)
+    assert answer(database) == "the second"
 
 
 def test_a_job_that_does_not_end_is_given_back(database: Database, parent: Running, code: Code, tmp_path: Path) -> None:

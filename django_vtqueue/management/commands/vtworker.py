@@ -29,6 +29,7 @@ from ...queue.pauses import paused
 from ...queue.schema import mismatch
 from ...runtime.forks import dump_threads_at
 from ...tasks.lookup import import_task_modules
+from ...worker.heartbeat import write_stand_in
 from ...worker.inline import Line, run_due
 from ...worker.log import WorkerLog
 from ...worker.logging_setup import log_lines, without_unread_records
@@ -119,7 +120,10 @@ class Command(BaseCommand):
     ) -> None:
         worker = Supervisor(backend, options, log) if options.processes > 1 else Worker(backend, options, log)
         signals.then(worker.stop)
-        stop_with_parent(worker.stop)
+        slots = options.threads * options.processes
+        stop_with_parent(
+            worker.stop, lambda: write_stand_in(engine_for(backend.database), served(worker.scopes), slots)
+        )
         logger.info("vtworker %s ready: %s", shown_worker(worker.id), ready)
         if options.owns_process:
             notify_systemd(READY)
