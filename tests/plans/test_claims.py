@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from django_vtqueue.core.names import RESERVED_PREFIXES
+
 from ..fake_clock import at
 from .database import FILL, LEVELS, MANY, filled, plan, undone, work
 from .statements import CLAIMS, STATEMENTS
@@ -76,3 +78,17 @@ def test_what_is_due_is_found_after_analyze(empty_file: Path, rows: int) -> None
         table.execute("ANALYZE")
         assert [table.execute(*STATEMENTS[claim][:2]).fetchone() for claim in CLAIMS] == before
     assert all(len(json.loads(found)) == min(10, rows // 2) for (found,) in before)
+
+
+@pytest.mark.parametrize("prefix", RESERVED_PREFIXES)
+def test_leases_of_ten_thousand_names(table: sqlite3.Connection, prefix: str) -> None:
+    """Rows that instances hold, or have held until they died, each of a queue of its own, are passed over at once."""
+    looks = ["expired, all queues", "expired, named queues", "first lease end", "names of queues", "held by"]
+    before = {look: work(table, *STATEMENTS[look][:2]) for look in looks}
+    with undone(table):
+        for kind, state in (("e", "RUNNING"), ("d", "READY")):
+            table.execute(FILL, filled(kind, 10_000, state, at(-10)))
+            table.execute("UPDATE vtqueue_job SET queue_name = ? || id WHERE id GLOB ?", (prefix, f"{kind}*"))
+        assert {look: work(table, *STATEMENTS[look][:2]) - before[look] < 10 for look in looks} == dict.fromkeys(
+            looks, True
+        )
