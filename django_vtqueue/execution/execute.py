@@ -28,7 +28,7 @@ from ..tasks.context import JobContext
 from ..tasks.ledger import Ledger
 from ..tasks.lookup import find_task
 from ..tasks.results import call_of
-from ..tasks.signals import received
+from ..tasks.signals import received, send
 from ..tasks.task import options_of, policy_of
 from .after_failure import outcome_after, suspending
 from .attempt import Attempt
@@ -101,7 +101,7 @@ class Execution(Attempt):
         args, kwargs = call_of(job)
         self.call = task, args, kwargs
         if received(task_started):
-            task_started.send_robust(type(backend), task_result=self.result)
+            send(task_started, type(backend), cast(TaskResult, self.result))
         if task.takes_context:
             # A transactional task holds the write lock, so its context works on a copy of the job: it cannot be
             # cancelled meanwhile, and its progress cannot be written.

@@ -3,22 +3,23 @@
 An outcome is a value. Settling it is the control loop's work; announcing it comes after the commit.
 """
 
-import logging
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import cast
 
 from django.utils.module_loading import import_string
 
 from ..backend import VTQueueBackend
 from ..core import states
-from ..core.failures import describe, from_task
+from ..core.failures import from_task
 from ..core.job import HeldJob
 from ..core.settlement import Settlement, released
+from ..exceptions import TaskTimeout
 from ..queue.back_pressure import publishes_as_a_job
 from ..tasks.compat import TaskResult, task_finished
 from ..tasks.results import result_of_letter
-
-logger = logging.getLogger("django_vtqueue")
+from ..tasks.signals import send
 
 
 class Settled(Enum):
@@ -49,22 +50,20 @@ class Outcome:
         return self.job.to_load and self.settlement.uses_no_attempt
 
 
+def has_receivers(outcome: Outcome) -> bool:
+    """Return whether ``task_finished`` is sent for an outcome: it has ended the job, and has a result to tell of."""
+    return outcome.result is not None and outcome.settlement.state != states.READY
+
+
 def announce(outcome: Outcome, backend: VTQueueBackend) -> bool:
-    """Send ``task_finished`` for an outcome that ended the job; return whether it was sent.
+    """Send ``task_finished`` for an outcome that has receivers; return whether it was sent.
 
     To be called after the commit that stored the outcome.
-
-    Receivers that raise (mail to ADMINS, say) are logged, by Django or here, and do no harm; only KeyboardInterrupt
-    goes through.
     """
-    if outcome.result is None or outcome.settlement.state == states.READY:
+    if not has_receivers(outcome):
         return False
-    try:
-        _send(outcome.result, outcome.exception, backend)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # SystemExit, or an exception that cannot even be logged
-        logger.error("a receiver of task_finished failed\n%s", describe(error).traceback)
+    with suppress(TaskTimeout):  # it has raised what the task had raised: nothing is timed here
+        _send(cast(TaskResult, outcome.result), outcome.exception, backend)
     return True
 
 
@@ -76,9 +75,9 @@ def _send(result: TaskResult, exception: BaseException | None, backend: VTQueueB
             raise exception
     except BaseException as error:
         BaseException.with_traceback(error, from_task(error))
-        task_finished.send_robust(type(backend), task_result=result)
+        send(task_finished, type(backend), result)
     else:
-        task_finished.send_robust(type(backend), task_result=result)
+        send(task_finished, type(backend), result)
 
 
 def burial(settlement: Settlement, backend: VTQueueBackend) -> Outcome:

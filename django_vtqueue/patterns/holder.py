@@ -22,6 +22,7 @@ from ..engines import Engine, Trouble, new_engine
 from ..exceptions import LeaseLost
 from ..queue.doorbell import LOOK, RUNG, Doorbell
 from ..queue.schema import mismatch
+from ..runtime.aside import logging_aside
 from .reserved import ReservedRows
 
 logger = logging.getLogger("django_vtqueue")
@@ -243,6 +244,7 @@ class Holder:
         if bell:
             bell.close()
 
+    @logging_aside()
     def _keep_up(self, done: threading.Event) -> None:
         """Renew the lease when it is time to, until it is given back or lost."""
         engine, troubled = new_engine(self.rows.database, traced=False), 0.0
@@ -261,8 +263,10 @@ class Holder:
                         now = clock.since_boot()
                         self._renew_at = now + self._pause(engine, error, now - troubled)
         finally:
-            self._lose(done)
-            connections.close_all()
+            try:
+                self._lose(done)
+            finally:
+                connections.close_all()
 
     def _row_is_held(self, engine: Engine) -> bool:
         """Return whether the row is as this instance believes: by hand, or in a restored database, it may be free."""
@@ -314,12 +318,15 @@ class Holder:
             self.job, self._held_until = None, 0.0
             _holding.discard(self)
             done.set()
-        logger.warning("%s is lost: it was not renewed in time, or another instance has taken it", self.name)
-        if self.on_lost:
-            try:
-                self.on_lost()
-            except Exception:
-                logger.exception("on_lost of %s has failed", self.name)
+        try:
+            if self.on_lost:
+                self.on_lost()  # before a line that may be long in being written
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
+            logger.exception("on_lost of %s has failed", self.name)
+        finally:
+            logger.warning("%s is lost: it was not renewed in time, or another instance has taken it", self.name)
 
     def dropped(self) -> None:
         """Warn that no code refers any more to what holds the row."""

@@ -22,6 +22,7 @@ from ..core.ids import new_id, new_worker_id
 from ..core.job import Scope
 from ..engines import Engine, engine_for, new_engine
 from ..exceptions import LeaseLost, Snooze
+from ..runtime.aside import logging_aside
 from ..runtime.async_code import awaited_value
 from ..runtime.forks import ForksEnd
 from .back_pressure import publishes_as_a_job
@@ -38,6 +39,7 @@ T = TypeVar("T")
 LOOK_AT_CLOCKS = 1.0  # seconds between two looks at the clocks while a handler runs
 
 
+@logging_aside()
 def consume(
     claim: Callable[[GapWatch, str], Sequence[ClaimedJob]],
     handler: Callable[[ClaimedJob], Any],
@@ -166,6 +168,7 @@ def kept_up(job: ClaimedJob, gaps: GapWatch) -> Iterator[None]:
     """
     done = threading.Event()
 
+    @logging_aside()
     def run() -> None:
         engine = new_engine(job.database, traced=False)
         try:

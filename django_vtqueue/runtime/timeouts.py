@@ -10,6 +10,7 @@ from functools import partial
 
 from ..core import clock
 from ..exceptions import TaskTimeout
+from .aside import logging_aside
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -85,6 +86,7 @@ class Timekeeper:
             self._thread = threading.Thread(target=self._run, name="timekeeper", daemon=True)
             self._thread.start()
 
+    @logging_aside()
     def _run(self) -> None:
         while True:
             self._next().act()

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from .. import __version__
 from ..runtime.forks import dump_threads_at, handle_signal
-from .process import exit_at_once, write_lines_at_once
+from .process import write_lines_at_once
 from .shared_state import SharedState
 from .stop_signals import stop_signals
 
@@ -56,7 +56,8 @@ def run(given: dict[str, Any], workers: list[Any], state: SharedState) -> None:
     from .logging_setup import log_lines, without_unread_records
     from .loop import Worker
     from .options import WorkerOptions
-    from .process import CannotRun
+    from .process import ENDED_WITHIN, CannotRun, end_within, ending_with_program
+    from .shutdown import exit_after_release
 
     backend = cast(VTQueueBackend, task_backends[given["alias"]])
     verbosity, option, quiet = given["log"]
@@ -64,7 +65,7 @@ def run(given: dict[str, Any], workers: list[Any], state: SharedState) -> None:
     log.quiet = quiet
     options = given["options"]
     options["queues"] = options["queues"] and tuple(options["queues"])
-    with log_lines(sys.stderr, verbosity), without_unread_records():
+    with ending_with_program(), log_lines(sys.stderr, verbosity), without_unread_records():
         import_task_modules(backend.settings.task_modules)
         leave_signals_to_the_supervisor()  # the project may have handlers of its own, which it has set since
         worker = Worker(backend, WorkerOptions(**options), log, state)
@@ -76,7 +77,8 @@ def run(given: dict[str, Any], workers: list[Any], state: SharedState) -> None:
         except CannotRun as error:
             sys.exit(str(error))
         if worker.left_running:
-            exit_at_once()
+            exit_after_release()
+        end_within(ENDED_WITHIN)  # a thread that a task has left may keep the interpreter to itself
 
 
 def obey(pipe: int, workers: list[Any]) -> None:

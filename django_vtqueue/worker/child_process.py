@@ -22,7 +22,7 @@ logger = logging.getLogger("django_vtqueue")
 
 SLOW_START = 10.0  # seconds
 SLOW = "process %d is not ready after %d s and runs no job: it still imports the project (kill -USR1 %d shows where)"
-IDLE_LEAVING = 8.0  # seconds for a child that holds no job to end: the receivers of its signals have 5 of them
+IDLE_LEAVING = 15.0  # seconds for a child that holds no job to end by itself; most of them are ENDED_WITHIN
 
 STREAMS = ("stdin", "stdout", "stderr")
 START = """\
@@ -42,7 +42,6 @@ class ChildProcess:
         self.renew_at = 0.0  # monotonic: when the supervisor is to renew its leases again
         self.over_time = False  # killed because a job of it was over its time limit
         self.dismissed = False  # killed because it did not stop in time
-        self._left_at = NEVER  # monotonic: when it was first seen to have released all that it held
         self._said_slow = False
         self._counted = 0  # jobs that newly_ended has returned
         with ExitStack() as opened:
@@ -85,13 +84,6 @@ class ChildProcess:
         """End it at once; when this returns none of its code runs."""
         self.process.kill()
         self.process.wait()
-
-    def lingers(self) -> bool:
-        """Return whether it holds nothing more and does not end: a thread of a task may keep its process."""
-        now = time.monotonic()
-        if self.state.has_left:
-            self._left_at = min(self._left_at, now)
-        return now - self._left_at > IDLE_LEAVING
 
     def newly_ended(self) -> int:
         """Return how many jobs of it have ended since the last call."""

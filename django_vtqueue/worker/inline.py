@@ -1,11 +1,8 @@
 """Due jobs, run in the caller's own thread and transaction: for tests, and where other threads do not see the rows."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from operator import itemgetter
-
-from django.db import DatabaseError, connections
 
 from ..backend import VTQueueBackend
 from ..core import clock
@@ -13,33 +10,12 @@ from ..core.ids import new_worker_id
 from ..core.job import HeldJob, Scope
 from ..core.settlement import released
 from ..engines import Engine, engine_for
+from ..engines.savepoints import contained
 from ..execution.execute import execute
 from ..execution.outcomes import Outcome, Settled, announce, burial
 from ..queue.claims import Claims, collect
 from ..queue.limits import Limits
 from ..queue.settling import settle
-
-
-@contextmanager
-def contained() -> Iterator[None]:
-    """Keep an error of the database inside the block: a transaction around it can be used afterwards."""
-    saved = [
-        (connection, connection.savepoint())
-        for connection in connections.all(initialized_only=True)
-        if connection.in_atomic_block and not connection.needs_rollback
-    ]
-    try:
-        yield
-    finally:
-        for connection, savepoint in saved:
-            if not connection.in_atomic_block or savepoint is None:
-                continue
-            if not connection.needs_rollback:
-                with suppress(DatabaseError):  # of PostgreSQL, after a statement that has failed
-                    connection.savepoint_commit(savepoint)
-                    continue
-            connection.needs_rollback = False
-            connection.savepoint_rollback(savepoint)
 
 
 @dataclass

@@ -18,6 +18,7 @@ from ..core.clock import SECOND
 from ..core.grace import RENEWED_AFTER
 from ..core.job import HeldJob
 from ..engines import Engine, Trouble, new_engine
+from ..runtime.aside import logging_aside
 from .leases import Leases
 
 logger = logging.getLogger("django_vtqueue")
@@ -94,6 +95,7 @@ class RenewalThread:
         self._stopped.set()
         self._renewals.stop()
 
+    @logging_aside()
     def _run(self) -> None:
         engine = new_engine(self.alias, traced=False)
         with engine.without_lock_waits(pooled=False):

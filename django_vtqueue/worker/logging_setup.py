@@ -2,12 +2,13 @@
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 from django.core.management.base import OutputWrapper
 from django.utils.log import RequireDebugTrue
 
+from ..runtime.aside import LAST_LINES, log_writer, logging_aside
 from ..tasks.compat import FRAMEWORK_LOGGER
 
 logger = logging.getLogger("django_vtqueue")
@@ -17,23 +18,15 @@ logger = logging.getLogger("django_vtqueue")
 def log_lines(stream: Any, verbosity: int) -> Iterator[None]:
     """Write the log lines to the command's stderr during the block, unless the project's LOGGING handles them.
 
-    A log that cannot be written costs its lines: neither a job nor a thread of the worker.
+    A log that cannot be written costs its lines, and holds nothing up: a thread of its own writes them, and those that
+    the Tasks framework makes of each job.
     """
-    own, usual = vars(logger).get("handle"), logger.handle
-
-    def handle(record: logging.LogRecord) -> None:
-        with suppress(Exception):  # of a handler: its server is down, or a task has closed the stream
-            usual(record)
-
-    vars(logger)["handle"] = handle
-    try:
-        with _own_handler(stream, verbosity):
+    framework = logging.getLogger(FRAMEWORK_LOGGER)
+    with _own_handler(stream, verbosity), log_writer.writing_for(framework), logging_aside():
+        try:
             yield
-    finally:
-        if own is None:
-            del vars(logger)["handle"]
-        else:
-            vars(logger)["handle"] = own
+        finally:
+            log_writer.finish(LAST_LINES)
 
 
 @contextmanager

@@ -9,14 +9,23 @@ import os
 import resource
 import socket
 import sys
-from contextlib import suppress
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
+from ..runtime.aside import LAST_LINES, Caller, log_writer
+
 READY = "READY=1"
 STOPPING = "STOPPING=1"
 WATCHDOG = "WATCHDOG=1"
+
+ORDERLY_END = 5.0  # seconds for a program that has come to its end: for threads that tasks have left, and for atexit
+FLUSHED_WITHIN = 1.0  # seconds, at the very end
+ENDED_WITHIN = LAST_LINES + ORDERLY_END + 2 * FLUSHED_WITHIN  # seconds from the end of a worker to that of its process
 
 
 class CannotRun(Exception):
@@ -76,10 +85,47 @@ def open_devnull() -> int:
     return os.open(os.devnull, os.O_WRONLY)
 
 
-def exit_at_once() -> NoReturn:
-    """End this process, in which code of released jobs still runs, once what was logged is written."""
-    try:
+def exit_at_once(code: int, seconds: float = FLUSHED_WITHIN) -> NoReturn:
+    """End this process, whatever still runs in it, once what was logged and printed is written.
+
+    ``seconds``: for that, at the most; a log may hang, and a pipe that nobody reads.
+    """
+
+    def flush() -> None:
+        log_writer.finish(seconds)
         logging.shutdown()
         sys.stdout.flush()
+
+    flusher = Caller("flush")
+    flusher.put(flush)
+    flusher.finish(seconds)
+    os._exit(code)
+
+
+@contextmanager
+def ending_with_program() -> Iterator[None]:
+    """Have this process end soon after its program has, which may go on behind the block, with the block's exit code.
+
+    What ends in time ends as usual: threads, functions of ``atexit``, the log. A thread that a task has left behind, or
+    a log that hangs, does not keep the process.
+    """
+    code = 1
+    try:
+        yield
+        code = 0
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        raise
     finally:
-        os._exit(0)
+        ended = threading.Event()
+        with suppress(RuntimeError):  # the system gives no thread
+            threading.Thread(target=_exit_behind_program, args=(ended, code), name="end", daemon=True).start()
+            # Called before threads are waited for, also those of concurrent.futures, which does it in this way.
+            threading._register_atexit(ended.set)  # type: ignore[attr-defined]
+
+
+def _exit_behind_program(ended: threading.Event, code: int) -> None:
+    ended.wait()
+    end_within(ENDED_WITHIN)  # Python itself may hang by then, in its last flush, say
+    time.sleep(ORDERLY_END)
+    exit_at_once(code)

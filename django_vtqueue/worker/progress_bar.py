@@ -12,6 +12,7 @@ from ..core.job import Scope
 from ..engines import Engine
 from ..models import Job, waiting_jobs
 from ..queue.pauses import paused
+from ..runtime.aside import LAST_LINES, log_writer
 from .log import WorkerLog
 
 logger = logging.getLogger("django_vtqueue")
@@ -23,8 +24,26 @@ def drain_bar(engine: Engine, scopes: Sequence[Scope], log: WorkerLog, *, show: 
     with progress_bar(lambda: backlog(engine, scopes, engine.now()), "job", show=show) as grow:
         if grow:
             log.quiet = True
-            log.listeners.append(grow)
+            log.listeners.append(Grown(grow).add)
         yield
+
+
+class Grown:
+    """Moves a bar on in the thread that writes the log: a terminal may have been stopped (Ctrl-S)."""
+
+    def __init__(self, grow: Callable[[int], None]) -> None:
+        self._grow, self._jobs, self._asked = grow, 0, False
+
+    def add(self, jobs: int) -> None:
+        self._jobs += jobs
+        if not self._asked:
+            self._asked = True
+            log_writer.put(self._show)
+
+    def _show(self) -> None:
+        self._asked = False
+        jobs, self._jobs = self._jobs, 0
+        self._grow(jobs)
 
 
 @contextmanager
@@ -37,14 +56,19 @@ def progress_bar(total: Callable[[], int], unit: str, *, show: bool) -> Iterator
     from tqdm.contrib.logging import logging_redirect_tqdm
 
     redirected = [logger] if logger.handlers else []  # tqdm would give it one, beside those that the project has
-    with logging_redirect_tqdm(redirected), tqdm(total=total(), unit=unit, dynamic_ncols=True) as bar:
+    with logging_redirect_tqdm(redirected):
+        bar = tqdm(total=total(), unit=unit, dynamic_ncols=True)
 
         def grow(number: int) -> None:
             """Move it on; what was published meanwhile makes it longer."""
             bar.total = max(bar.total or 0, bar.n + number)
             bar.update(number)
 
-        yield grow
+        try:
+            yield grow
+        finally:
+            log_writer.put(bar.close)
+            log_writer.finish(LAST_LINES)
 
 
 def backlog(engine: Engine, scopes: Sequence[Scope], now: int) -> int:

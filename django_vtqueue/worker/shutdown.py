@@ -7,6 +7,7 @@ import faulthandler
 import logging
 import time
 from collections.abc import Callable, Collection
+from typing import NoReturn
 
 from ..core.clock import NEVER, SECOND
 from ..core.job import ClaimKey, HeldJob
@@ -17,7 +18,7 @@ from ..queue.settling import settle
 from .deaths import timed_out
 from .options import WorkerOptions
 from .outage import retry_before
-from .process import STOPPING, end_within, notify_systemd, resident
+from .process import STOPPING, end_within, exit_at_once, notify_systemd, resident
 from .shared_state import Departure
 from .turn import Turns
 
@@ -27,6 +28,7 @@ LAST_ANNOUNCEMENTS = 5.0  # seconds for the receivers of signals when everything
 HIDDEN_FOR = SECOND  # a job whose code may still be running, after its release
 GONE_WITHIN = 0.7 * HIDDEN_FOR / SECOND  # seconds after the release of jobs whose code still runs
 SIGNED_OFF_WITHIN = GONE_WITHIN / 2  # seconds for which the worker's row may be locked
+LAST_WORDS = GONE_WITHIN / 4  # seconds for the log after that
 LAST_COUNTS = 1.0  # seconds for the statistics, should the database be locked
 
 
@@ -136,6 +138,11 @@ def settle_at_last(turns: Turns, read_mail: Callable[[float], object], *, releas
         work.recorder.count_endings(given_back)
     work.after_commit(outcomes, lost)
     return bool(unfinished)
+
+
+def exit_after_release() -> NoReturn:
+    """End this process, in which code of released jobs still runs, before those are visible again."""
+    exit_at_once(0, LAST_WORDS)
 
 
 def endings(turns: Turns, finished: Collection[ClaimKey]) -> list[Settlement]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from threading import Event, Thread
 
+from ..runtime.aside import logging_aside
 from .stop_signals import end_unanswered
 
 logger = logging.getLogger("django_vtqueue")
@@ -49,6 +50,7 @@ class SilenceWatch:
         finally:
             self._resting = False
 
+    @logging_aside()
     def _watch(self, ended: Event) -> None:
         looks, seen = 0, 0
         while not ended.wait(LOOK):

@@ -4,15 +4,15 @@ Nothing here needs Django: it is used before Django is set up.
 """
 
 import logging
-import os
 import signal
-import time
 from _thread import LockType, allocate_lock, start_new_thread
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NoReturn
 
+from ..runtime.aside import logging_aside
 from ..runtime.forks import handling_signals
+from .process import exit_at_once
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -20,7 +20,6 @@ logger = logging.getLogger("django_vtqueue")
 # stand still, though its connections stay open. It is half of the default lease, as what was finished is to be stored.
 ANSWERED_WITHIN = 30.0  # seconds
 BEGUN_WITHIN = 8.0  # seconds: one that has not begun holds nothing, and containers are killed after 10
-SAID_WITHIN = 1.0  # seconds: the log may hang, too
 UNANSWERED = "this worker ends now: the database, or something else, gives no answer. Its leases end by themselves"
 
 
@@ -79,9 +78,8 @@ def _end_unanswered(lasts: LockType, seconds: float) -> None:
         end_unanswered()
 
 
+@logging_aside()
 def end_unanswered() -> NoReturn:
     """End this process with code 1, which gets no answer, and say so."""
-    with suppress(RuntimeError):
-        start_new_thread(logger.warning, (UNANSWERED,))
-    time.sleep(SAID_WITHIN)
-    os._exit(1)
+    logger.warning(UNANSWERED)
+    exit_at_once(1)

@@ -185,8 +185,6 @@ class Supervisor:
             child.over_time = True
             mark_over_time(self.bell_of(child.worker_id))  # before its death can be seen
             child.kill()
-        elif child.lingers():
-            child.kill()
         elif now >= max(child.state.renew_by, child.renew_at):
             child.renew_at = now + (self.in_database(lambda: self.renew(child)) or 0.0)
 

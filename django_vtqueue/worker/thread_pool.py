@@ -1,4 +1,4 @@
-"""The threads that run jobs, and the one that announces their outcomes."""
+"""The threads that run jobs, and the one that announces what has become of them."""
 
 import logging
 import threading
@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import Context
-from queue import SimpleQueue
-from typing import TypeVar
+from functools import partial
 
 from django.db import connections
 
@@ -19,8 +18,10 @@ from ..execution.after_failure import outcome_after
 from ..execution.attempt import Attempt
 from ..execution.connections import close_leftovers
 from ..execution.execute import execute
-from ..execution.outcomes import Outcome, announce, burial
+from ..execution.outcomes import Outcome, announce, burial, has_receivers
 from ..execution.time_limits import Notify, ignore
+from ..queue.back_pressure import publishes_as_a_job
+from ..runtime.aside import Call, Caller, log_writer, logging_aside
 from ..runtime.async_code import end_code
 from ..runtime.forks import ForksEnd
 from ..runtime.timeouts import raise_in
@@ -31,8 +32,8 @@ from .process import CannotRun
 
 logger = logging.getLogger("django_vtqueue")
 
-T = TypeVar("T")
-Announcement = Callable[[], None]
+MOST_CALLS = 1000  # of receivers that wait; if there are more, nothing more is claimed
+ROOM = 1.0  # seconds for which an announcement waits for room in the log
 
 
 class Pool:
@@ -54,17 +55,16 @@ class Pool:
         self._asked_to_end: set[str] = set()
         self._lock = threading.Lock()
         self._dispatcher = Dispatcher(size)
-        # A thread of its own: a slow receiver of a signal must keep no job waiting.
-        self._announcements: SimpleQueue[Announcement | None] = SimpleQueue()
         names = [f"vtworker-{number}" for number in range(1, size + 1)]
-        self._threads = [self._thread(name, self._dispatcher.take, self._execute) for name in names]
-        self._announcer = self._thread("vtworker-announcer", self._announcements.get, lambda tell: tell())
+        self._threads = [threading.Thread(target=self._work, name=name, daemon=True) for name in names]
+        self._announcer, self._context = Caller("vtworker-announcer"), Context()
 
     def start(self) -> None:
         """Start the threads; raise CannotRun if the system does not start all of them."""
-        for started, thread in enumerate((self._announcer, *self._threads)):
+        self._announcer.put(partial(self._context.run, build_backends))
+        for started, start in enumerate((self._announcer.start, *(thread.start for thread in self._threads))):
             try:
-                thread.start()
+                start()
             except RuntimeError as error:
                 raise CannotRun(
                     f"The system has started {max(started - 1, 0)} of {self.slots} threads, and refuses the next one "
@@ -101,11 +101,24 @@ class Pool:
 
     def announce(self, outcomes: Sequence[Outcome]) -> None:
         """Have stored outcomes announced: by the log line and the signal."""
-        self._announcements.put(lambda: self._announce(outcomes))
+        told = [outcome for outcome in outcomes if has_receivers(outcome)]
+        if len(told) < len(outcomes):
+            others = [outcome for outcome in outcomes if not has_receivers(outcome)] if told else outcomes
+            self._announcer.put(partial(self._log, others))
+        for outcome in told:
+            self._announcer.put(partial(self._announce, outcome))
 
     def announce_burial(self, settlement: Settlement) -> None:
         """Announce the dead letter of a job that did not end by itself: its lease ended, or it was cancelled, say."""
-        self._announcements.put(lambda: self._announce([burial(settlement, self.backend)]))
+        self._announcer.put(lambda: self.announce([burial(settlement, self.backend)]))
+
+    def call(self, tell: Call) -> None:
+        """Have receivers of a signal called by the announcing thread, as what a running job would call."""
+        self._announcer.put(partial(self._call, publishes_as_a_job(tell)))
+
+    def announces_late(self) -> bool:
+        """Return whether so many receivers wait to be called that no more jobs are to be claimed."""
+        return self._announcer.waiting() > MOST_CALLS
 
     def stop(self, seconds: float) -> None:
         """Let the threads finish what they were given, and end; wait for them for ``seconds`` at the most."""
@@ -113,13 +126,12 @@ class Pool:
         self._dispatcher.close()
         for thread in filter(threading.Thread.is_alive, self._threads):  # not those that have never been started
             thread.join(max(deadline - time.monotonic(), 0))
-        self._announcements.put(None)
-        if self._announcer.is_alive():
-            self._announcer.join(max(deadline - time.monotonic(), 0))
-        if seconds and self._announcer.is_alive() and (left := self._announcements.qsize()):
-            logger.warning(
-                "the receivers of task_finished were too slow: the results of %d turns were not announced", left
-            )
+        told = self._announcer.finish(max(deadline - time.monotonic(), 0))
+        if seconds and not told:
+            left = self._announcer.waiting()
+            logger.warning("the receivers of signals were too slow: %d announcements were not made", left)
+        self._announcer.put(connections.close_all)
+        self._announcer.end()
 
     def _execute(self, job: HeldJob) -> None:
         self.begin(job)
@@ -145,26 +157,34 @@ class Pool:
                 self._asked_to_end.remove(job_id)
                 raise_in(threading.get_ident(), None)
 
-    def _announce(self, outcomes: Sequence[Outcome]) -> None:
+    def _log(self, outcomes: Sequence[Outcome]) -> None:
         for outcome in outcomes:
+            log_writer.await_room(ROOM)
             self.log.outcome(outcome)
-            if announce(outcome, self.backend):
-                close_leftovers(inline=False)
 
-    def _thread(self, name: str, take: Callable[[], T | None], do: Callable[[T], None]) -> threading.Thread:
-        return threading.Thread(target=self._work, args=(take, do), name=name, daemon=True)
+    def _announce(self, outcome: Outcome) -> None:
+        self._log([outcome])
+        self._call(partial(announce, outcome, self.backend))
 
-    def _work(self, take: Callable[[], T | None], do: Callable[[T], None]) -> None:
+    def _call(self, tell: Call) -> None:
+        close_leftovers(inline=False)  # since the last call the server may have been restarted
+        try:
+            self._context.copy().run(tell)
+        finally:
+            close_leftovers(inline=False)
+
+    @logging_aside()
+    def _work(self) -> None:
         try:
             context = Context()  # not the thread's: into that others have put what all jobs would share
             context.run(build_backends)  # once: in its own copy each job would build them anew
-            while item := take():
+            while job := self._dispatcher.take():
                 try:
                     with ForksEnd():  # one of a receiver, say; a task has a block of its own
-                        context.copy().run(do, item)
+                        context.copy().run(self._execute, job)
                 except BaseException:  # a mistake of ours: jobs end as outcomes
                     logger.exception("a worker thread met an error and goes on")
-                del item  # it may be large, and the next one may be long in coming
+                del job  # it may be large, and the next one may be long in coming
         finally:
             connections.close_all()
 

@@ -24,6 +24,8 @@ from .work import BATCH, Work
 
 logger = logging.getLogger("django_vtqueue")
 
+LOOK_AT_ANNOUNCER = 0.05  # seconds between two looks whether receivers of signals have caught up
+
 
 class Turns:
     """The turns of one worker, and what it does between them."""
@@ -137,7 +139,8 @@ class Turns:
 
     def capacity(self) -> tuple[int, int]:
         """Return how many jobs may be claimed now to be run at once, and how many ahead of that; see Work.capacity."""
-        return (0, 0) if self.stopping or self.quiet else self.work.capacity()
+        waits = self.stopping or self.quiet or self.work.pool.announces_late()
+        return (0, 0) if waits else self.work.capacity()
 
     def claim(self, free: int, ahead: int) -> Taken:
         """Claim, inside the turn's transaction, what is run at once and what is run next."""
@@ -173,6 +176,8 @@ class Turns:
         if self.work.outcomes:
             return 0.0
         at = min(self.periodic.next_at(), self.leases.renew_at, self.work.next_at())
+        if self.work.pool.announces_late():
+            return min(at, time.monotonic() + LOOK_AT_ANNOUNCER)
         return min(at, time.monotonic() + self.next_claim.seconds_to_sleep()) if any(self.capacity()) else at
 
     def look_at(self) -> float:

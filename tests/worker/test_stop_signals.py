@@ -9,7 +9,7 @@ PROGRAM = """
 import _thread, os, signal, sys
 from django_vtqueue.worker import stop_signals
 
-stop_signals.ANSWERED_WITHIN = stop_signals.SAID_WITHIN = 0.1
+stop_signals.ANSWERED_WITHIN = 0.1
 
 def refuse(*given):
     raise RuntimeError("can't start new thread")

@@ -17,6 +17,7 @@ from typing import Any
 from django.db import Error, connections
 
 from ...core.backoff import trouble_pause
+from ...runtime.aside import logging_aside
 from ..base import Listener
 from .connection import WHEN_CUT_OFF, PostgreSQLConnection
 
@@ -68,6 +69,7 @@ class PostgreSQLListener(Listener):
         self._end.close()
         self._thread.join(LEAVES)
 
+    @logging_aside()
     def _run(self) -> None:
         """Listen; after an error, connect again, later each time."""
         tries = 0

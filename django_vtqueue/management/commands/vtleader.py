@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 from argparse import ArgumentParser
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -20,6 +20,7 @@ from ...patterns.holder import Holder
 from ...patterns.lease import leader
 from ...runtime.forks import handling_signals
 from ...worker.logging_setup import log_lines
+from ...worker.process import ending_with_program
 from ..preconditions import refuse_file
 
 logger = logging.getLogger("django_vtqueue")
@@ -64,7 +65,8 @@ class Command(BaseCommand):
         owns_process = bool(getattr(self, "_called_from_command_line", False))
         if owns_process:
             reap_orphans()
-        with log_lines(sys.stderr if owns_process else self.stderr, options["verbosity"]):
+        ending = ending_with_program() if owns_process else nullcontext()
+        with ending, log_lines(sys.stderr if owns_process else self.stderr, options["verbosity"]):
             try:
                 sys.exit(LeaderLoop(holder, options["command"]).run())
             except OperationalError as error:  # its tables are not there, say; one that passes is waited for

@@ -7,7 +7,7 @@ import sys
 import time
 from argparse import ArgumentParser
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 from django.conf import settings
@@ -36,9 +36,17 @@ from ...worker.logging_setup import log_lines, without_unread_records
 from ...worker.loop import Worker
 from ...worker.options import WorkerOptions, limits_of, scopes_of, served
 from ...worker.outage import Outage
-from ...worker.process import READY, CannotRun, exit_at_once, fill_streams, notify_systemd, write_lines_at_once
+from ...worker.process import (
+    READY,
+    CannotRun,
+    ending_with_program,
+    fill_streams,
+    notify_systemd,
+    write_lines_at_once,
+)
 from ...worker.progress_bar import drain_bar, waiting_in
 from ...worker.reload import run_with_reload, stop_with_parent
+from ...worker.shutdown import exit_after_release
 from ...worker.stop_signals import StopSignals
 from ...worker.supervisor import Supervisor
 from ..arguments import add_backend, at_once, option_of, positive, seconds
@@ -98,7 +106,8 @@ class Command(BaseCommand):
         worker_options = worker_options_of(options, backend, owns_process)
         log = WorkerLog(verbosity=options["verbosity"], option=option_of(backend), now=backend.now)
         reload = settings.DEBUG and not worker_options.drain if options["reload"] is None else options["reload"]
-        with log_lines(sys.stderr if owns_process else self.stderr, options["verbosity"]):
+        ending = ending_with_program() if owns_process else nullcontext()
+        with ending, log_lines(sys.stderr if owns_process else self.stderr, options["verbosity"]):
             import_task_modules(backend.settings.task_modules)
             refuse_errors(backend)  # once more: now its tasks are known
             refuse_file(backend.database)
@@ -148,7 +157,7 @@ class Command(BaseCommand):
             if left:
                 logger.info("left for later: %s", left)
         if worker.left_running:
-            exit_at_once()
+            exit_after_release()
 
     def run_inline(self, backend: VTQueueBackend, options: WorkerOptions, log: WorkerLog) -> None:
         if not options.drain:

@@ -1,0 +1,166 @@
+"""What threads of their own call in the place of others: log handlers and receivers of signals, the code of a project.
+
+Such code may block for minutes, raise anything, or fork. No claim, renewal, settlement or stop waits for it.
+"""
+
+import atexit
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import Context, copy_context
+from functools import partial
+from queue import SimpleQueue
+from threading import Event, Lock, Thread, local
+from weakref import WeakSet
+
+from .forks import ForksEnd
+
+logger = logging.getLogger("django_vtqueue")
+
+Call = Callable[[], object]
+
+MOST_LINES = 1000  # of the log that wait to be written; more are left out
+LAST_LINES = 2.0  # seconds for them to be written, at the end
+
+
+class Caller:
+    """A thread that makes calls one after the other, in the place of threads that may not wait for them.
+
+    ``name``: of the thread, which is started by the first call, and which no end of a process waits for.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.begin()
+        _callers.add(self)
+
+    def begin(self) -> None:
+        """Begin without a call and a thread; so does a forked child."""
+        self._calls: SimpleQueue[Call | None] = SimpleQueue()
+        self._starting = Lock()
+        self._thread: Thread | None = None
+
+    def start(self) -> None:
+        """Start the thread, if that is not done yet; raise RuntimeError if the system refuses it."""
+        with self._starting:
+            if self._thread is None:
+                thread = Thread(target=self._run, args=(self._calls,), name=self.name, daemon=True)
+                thread.start()
+                self._thread = thread
+
+    def put(self, call: Call) -> None:
+        """Have a call made; never waits. What it raises is logged."""
+        self._calls.put(call)
+        if self._thread is None:
+            with suppress(RuntimeError):  # the next one tries it again
+                self.start()
+
+    def waiting(self) -> int:
+        """Return how many calls wait for their turn."""
+        return self._calls.qsize()
+
+    def finish(self, seconds: float) -> bool:
+        """Wait until all calls are made, for so many seconds at the most; return whether they are."""
+        done = Event()
+
+        def last() -> None:
+            done.set() if self._calls.empty() else self._calls.put(last)
+
+        if self._thread is None and self._calls.empty():
+            return True
+        self.put(last)
+        return done.wait(seconds)
+
+    def end(self) -> None:
+        """End the thread behind the calls that wait."""
+        self._calls.put(None)
+
+    def _run(self, calls: "SimpleQueue[Call | None]") -> None:
+        _thread.logs_aside = True
+        while call := calls.get():
+            try:
+                with ForksEnd():
+                    call()
+            except BaseException:
+                logger.exception("code of the project failed in thread %s, which goes on", self.name)
+            del call  # it may be large, and the next one may be long in coming
+
+
+class LogWriter(Caller):
+    """Writes the log of threads that may not wait for handlers; lines that are too many are left out, and counted."""
+
+    def __init__(self, name: str) -> None:
+        self._left_out = 0  # lines since the last one that was taken
+        super().__init__(name)
+
+    @contextmanager
+    def writing_for(self, logger: logging.Logger) -> Iterator[None]:
+        """During the block, write what such threads give to a logger."""
+        before = vars(logger).get("handle")
+        vars(logger)["handle"] = partial(self.handle, logger)
+        try:
+            yield
+        finally:
+            del vars(logger)["handle"]
+            if before:
+                vars(logger)["handle"] = before
+
+    def handle(self, logger: logging.Logger, record: logging.LogRecord) -> None:
+        """Write a record as ``logger.handle`` does, or have it written."""
+        write = partial(type(logger).handle, logger, record)
+        if not getattr(_thread, "logs_aside", False):
+            write()
+        elif self._left_out or self.waiting() >= MOST_LINES:
+            self._left_out += 1
+        else:
+            self.put(partial(self._write, write, copy_context()))
+
+    def await_room(self, seconds: float) -> None:
+        """Wait until a line can be taken, for so many seconds at the most; not if lines are left out already."""
+        until = time.monotonic() + seconds
+        while self.waiting() >= MOST_LINES and not self._left_out and time.monotonic() < until:
+            time.sleep(0.001)
+
+    def _write(self, write: Call, context: Context) -> None:
+        with suppress(BaseException):  # of a handler: its server is down, or a task has closed the stream
+            _close_old_connections()
+            context.run(write)
+        if self._left_out and self.waiting() < MOST_LINES / 2:
+            left_out, self._left_out = self._left_out, 0
+            logger.warning("%d lines of this log are missing here: they came faster than it is written", left_out)
+
+
+@contextmanager
+def logging_aside() -> Iterator[None]:
+    """During the block, have what this thread logs written by another one: for threads that may not wait for it."""
+    before, _thread.logs_aside = getattr(_thread, "logs_aside", False), True
+    try:
+        yield
+    finally:
+        _thread.logs_aside = before
+
+
+def _close_old_connections() -> None:
+    """Do so as around requests, for handlers that write to a database."""
+    if database := sys.modules.get("django.db"):
+        database.close_old_connections()
+
+
+def _forget() -> None:
+    """Have a forked child write its log itself: it has one thread, which keeps no lease."""
+    global _thread
+    _thread = local()
+    for caller in _callers:
+        caller.begin()
+
+
+_thread = local()
+_callers: "WeakSet[Caller]" = WeakSet()
+log_writer = LogWriter("vtqueue-log")
+vars(logger)["handle"] = partial(log_writer.handle, logger)
+atexit.register(log_writer.finish, LAST_LINES)  # before that of ``logging``, which was imported before this
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
