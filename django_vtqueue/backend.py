@@ -43,7 +43,7 @@ from .tasks.compat import (
 from .tasks.lookup import import_task_modules, loaded_task
 from .tasks.refusals import limited_copies, warn_of_script
 from .tasks.results import Result, change, found_again, result_of_row, unvalidated, with_changes
-from .tasks.signals import received
+from .tasks.signals import Later, received, send_enqueued
 from .tasks.signatures import check_call, refused_call
 from .tasks.task import KEYS, largest_burst, loaded_options, options_of, policy_of, set_options
 
@@ -188,16 +188,19 @@ class VTQueueBackend(BaseTaskBackend):
         """Store many calls of a task, each ``(args, kwargs)``, in one transaction, all or none; see enqueue."""
         return self._enqueue(task, enumerate(checked_calls(calls)))
 
-    def enqueue_children(self, task: Task, calls: Iterable[Call], parent_id: str) -> list[TaskResult]:
-        """Store many calls of a task, whose jobs have a parent: their end wakes it; see enqueue_many."""
-        return self._enqueue(task, enumerate(calls), parent_id=parent_id)
+    def enqueue_children(self, task: Task, calls: Iterable[Call], parent_id: str, later: Later) -> list[TaskResult]:
+        """Store many calls of a task, whose jobs have a parent: their end wakes it; see enqueue_many.
 
-    def enqueue_tick(self, task: Task, call: Call, due_at: int, unique_key: str | None) -> TaskResult:
+        ``later``: is given what sends the signals, for after the commit.
+        """
+        return self._enqueue(task, enumerate(calls), parent_id=parent_id, later=later)
+
+    def enqueue_tick(self, task: Task, call: Call, due_at: int, unique_key: str | None, later: Later) -> TaskResult:
         """Store a call for a tick of a schedule, due at an instant that may be past; see enqueue.
 
-        ``unique_key``: of a task that forms none of its own.
+        ``unique_key``: of a task that forms none of its own. ``later``: see enqueue_children.
         """
-        return self._enqueue(task, [(None, call)], due_at=due_at, unique_key=unique_key)[0]
+        return self._enqueue(task, [(None, call)], due_at=due_at, unique_key=unique_key, later=later)[0]
 
     def _enqueue(
         self,
@@ -207,6 +210,7 @@ class VTQueueBackend(BaseTaskBackend):
         due_at: int | None = None,
         unique_key: str | None = None,
         parent_id: str | None = None,
+        later: Later | None = None,
     ) -> list[TaskResult]:
         task = found_again(task, self.settings.task_modules)
         self.validate_task(task)
@@ -217,8 +221,8 @@ class VTQueueBackend(BaseTaskBackend):
         results = self._results(new, task, given)
         if new.jobs:
             # Children and ticks are stored in the transaction of their parent or schedule, which is of this database.
-            immediate = policy.immediate or parent_id is not None or due_at is not None
-            when_stored, on_duplicate = partial(self._announce, new, results), options.get("on_duplicate", KEEP)
+            immediate = policy.immediate or later is not None
+            when_stored, on_duplicate = partial(self._announce, new, results, later), options.get("on_duplicate", KEEP)
             publish(new, self._engine.alias, self.settings, when_stored, on_duplicate=on_duplicate, immediate=immediate)
             if settings.DEBUG:
                 workers.hint_missing_worker(self.database, task.queue_name)
@@ -285,17 +289,17 @@ class VTQueueBackend(BaseTaskBackend):
             for (job_id, _), call in zip(new.jobs, given, strict=True)
         ]
 
-    def _announce(self, new: NewJobs, results: list[TaskResult], duplicates: Mapping[int, str]) -> None:
-        """Change results to what is stored, and send the signals of what is new."""
+    def _announce(
+        self, new: NewJobs, results: list[TaskResult], later: Later | None, duplicates: Mapping[int, str]
+    ) -> None:
+        """Change results to what is stored, and send the signals of what is new, or have them sent later."""
         if duplicates:
             self._show_stored(new, duplicates, results)
         if received(task_enqueued):
             new_ones = [result for index, result in enumerate(results) if index not in duplicates]
-            not_retried_with_caller(self._send, new_ones)  # they are stored by now; a receiver may publish, too
-
-    def _send(self, results: Iterable[TaskResult]) -> None:
-        for result in results:
-            task_enqueued.send(type(self), task_result=result)
+            # They are stored by now; a receiver may publish, too.
+            tell = partial(not_retried_with_caller, partial(send_enqueued, type(self)), new_ones)
+            later(tell) if later else tell()
 
     def _show_stored(self, new: NewJobs, duplicates: Mapping[int, str], results: list[TaskResult]) -> None:
         """Change the results of duplicates, and of new jobs that have duplicates, to what is stored of them."""

@@ -46,7 +46,7 @@ def publish(
     check_size(new, policy)
     check_room(engine_for(database), new, policy)
     later = partial(_store_later, new, database, options, when_stored, on_duplicate)
-    transaction.on_commit(later, using=awaited)
+    transaction.on_commit(later, using=awaited, robust=True)
 
 
 def awaited_transaction(database: str) -> str | None:
@@ -73,10 +73,7 @@ def _store_later(
         ids = ", ".join(job_id for job_id, _ in new.jobs[:10])
         logger.error(NOT_STORED, len(new.jobs), new.queue_name, new.task_path or "raw payloads", ids, exc_info=error)
         return
-    try:
-        when_stored(duplicates)
-    except Exception:  # of a receiver of task_enqueued; Django would leave out all hooks behind this one
-        logger.exception("a receiver of task_enqueued failed for a job of queue %r, which is stored", new.queue_name)
+    when_stored(duplicates)
 
 
 def store(

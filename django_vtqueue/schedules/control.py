@@ -11,6 +11,7 @@ from ..core.ticks import Ticks
 from ..engines import engine_for
 from ..models import Schedule
 from ..queue.arguments import checked_by
+from ..runtime.aside import Call
 from ..tasks.compat import InvalidTask, TaskResult
 from ..tasks.lookup import find_task
 from .declaring import set_next, vanished
@@ -84,9 +85,13 @@ def run_now(row: Schedule, database: str, task_modules: Sequence[str] = ()) -> T
     if getattr(backend, "database", None) != database:
         raise InvalidTask(f"{row.task_path} is of TASKS[{task.backend!r}], which keeps no jobs in {database!r}.")
     engine = engine_for(database)
+    signals: list[Call] = []
     with engine.atomic():
         _of(row.name, database).update(last_at=F("last_at"))  # locks the row before a key, as a tick does
-        return publish(backend, task, row, [engine.now()])[0]
+        [result] = publish(backend, task, row, [engine.now()], signals.append)
+    for tell in signals:
+        tell()
+    return result
 
 
 def _of(name: str, database: str, **conditions: Any):  # type: ignore[no-untyped-def]

@@ -18,9 +18,11 @@ from ..engines import Engine
 from ..exceptions import QueueFull
 from ..models import UNFINISHED, Job, Schedule
 from ..queue.back_pressure import publishes_as_a_job
+from ..runtime.aside import Call
 from ..tasks.compat import Task, TaskResult, TaskResultDoesNotExist
 from ..tasks.lookup import loaded_task
 from ..tasks.results import change
+from ..tasks.signals import Later
 from .runs import JOBS_KEPT, Run, noted, read
 
 logger = logging.getLogger("django_vtqueue")
@@ -44,9 +46,10 @@ def _waiting(database: str):  # type: ignore[no-untyped-def]
     return Schedule.objects.using(database).filter(next_at__isnull=False, paused_at=None)
 
 
-def fire(engine: Engine, backend: VTQueueBackend, row: Schedule, now: int) -> bool:
+def fire(engine: Engine, backend: VTQueueBackend, row: Schedule, now: int, later: Later) -> bool:
     """Publish what is due of a schedule and move it on to its next tick, in one transaction.
 
+    ``later``: is given what sends the signals, after the commit.
     Return whether it was published, or met its last job, which has not ended; not if another worker has done it, or
     nothing that was missed is run. Raise QueueFull, and leave the ticks for which the queue has no room, and ValueError
     if its ticks cannot be computed: another worker's machine may know its time zone. What else prevents a job is
@@ -55,13 +58,14 @@ def fire(engine: Engine, backend: VTQueueBackend, row: Schedule, now: int) -> bo
     next_at, ticks = to_instant(cast(Any, row.next_at)), Ticks(row.expression, row.time_zone)
     run, more = to_run(ticks, next_at, now, row.missed)
     run = run if row.overlap else run[:1]
-    following, left = ticks.after(now), []
+    following, left, signals = ticks.after(now), list[int](), list[Call]()
     try:
         with engine.atomic():
             if not _moved(engine, row, following):
                 return False
             if run:
-                published = publish(backend, cast(Task, loaded_task(row.task_path)), row, run, row.jitter_us)
+                task = cast(Task, loaded_task(row.task_path))
+                published = publish(backend, task, row, run, signals.append, jitter_us=row.jitter_us)
                 if left := run[len(published) :]:
                     _waiting(engine.alias).filter(pk=row.pk).update(next_at=left[0])
     except Exception as error:
@@ -70,13 +74,15 @@ def fire(engine: Engine, backend: VTQueueBackend, row: Schedule, now: int) -> bo
         logger.warning("schedule %r: its job cannot be published, so this tick is left out: %r", row.name, error)
         _moved(engine, row, following)
         return False
+    for tell in signals:
+        later(tell)
     if more and not left:
         missed = f"{from_instant(next_at):%Y-%m-%d %H:%M:%S %Z}".strip()
         told = "schedule %r: of the ticks missed since %s only the last %d are run"
         logger.warning(told, row.name, missed, MOST_MISSED)
     if left:
         row.next_at = from_instant(left[0])
-        return fire(engine, backend, row, now)  # raises QueueFull, unless there is room by now
+        return fire(engine, backend, row, now, later)  # raises QueueFull, unless there is room by now
     return bool(run)
 
 
@@ -86,7 +92,7 @@ def _moved(engine: Engine, row: Schedule, following: int | None) -> bool:
 
 
 def publish(
-    backend: VTQueueBackend, task: Task, row: Schedule, ticks: Sequence[int], jitter_us: int = 0
+    backend: VTQueueBackend, task: Task, row: Schedule, ticks: Sequence[int], later: Later, *, jitter_us: int = 0
 ) -> list[TaskResult]:
     """Publish a job for each of these ticks, and note them in the row of the schedule, which the caller has locked.
 
@@ -110,7 +116,7 @@ def publish(
     results: list[TaskResult] = []
     for tick in ticks:
         try:
-            results.append(enqueue(task, call, tick + random.randrange(jitter_us + 1), key))
+            results.append(enqueue(task, call, tick + random.randrange(jitter_us + 1), key, later))
         except QueueFull:
             if not results:
                 raise

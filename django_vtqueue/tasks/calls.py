@@ -87,6 +87,9 @@ class ChildStore(Protocol):
     def enqueue(self, calls: Sequence[TaskCall], parent_id: str, again: Sequence[str] = ()) -> list[str]:
         """Enqueue children, in the caller's transaction; return their ids. A job of ``again`` stands for its call."""
 
+    def announce(self) -> None:
+        """Send the signals of the children that were enqueued, after the commit."""
+
     def requeue(self, ids: Sequence[str], before: int, by: str) -> None:
         """Requeue those children, in the caller's transaction, that have died before an instant."""
 

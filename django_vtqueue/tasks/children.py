@@ -15,6 +15,7 @@ from ..engines import engine_for, options_for
 from ..exceptions import StepError
 from ..models import DeadLetter, Job
 from ..queue import dead_letters
+from ..runtime.aside import Call
 from .calls import TaskCall
 from .compat import Task, TaskResult, TaskResultDoesNotExist
 from .results import result_of_row
@@ -28,6 +29,7 @@ class Children:
 
     def __init__(self, backend: VTQueueBackend) -> None:
         self.backend = backend
+        self._untold: list[Call] = []  # what sends the signals of the new ones
 
     def enqueue(self, calls: Sequence[TaskCall], parent_id: str, again: Sequence[str] = ()) -> list[str]:
         """Enqueue children by the backends of their tasks, in the caller's transaction; return their ids, in order.
@@ -42,12 +44,17 @@ class Children:
                 of_task.setdefault(call.task, []).append(index)
         for task, indexes in of_task.items():
             given = [(calls[index].args, calls[index].kwargs) for index in indexes]
-            results = self.backend_of(task).enqueue_children(task, given, parent_id)
+            results = self.backend_of(task).enqueue_children(task, given, parent_id, self._untold.append)
             if "order_key" in options_of(task.func):
                 self._refuse_order_of_ancestor(task, UUID(parent_id))
             for index, result in zip(indexes, results, strict=True):
                 ids[index] = UUID(result.id).hex
         return ids
+
+    def announce(self) -> None:
+        """Send the signals of the children that were enqueued, after the commit: receivers keep no lock."""
+        while self._untold:
+            self._untold.pop(0)()
 
     def _refuse_order_of_ancestor(self, task: Task, parent_id: UUID) -> None:
         """Raise StepError if a child that was just stored would wait behind its parent, or an ancestor of that.

@@ -67,6 +67,7 @@ def gather(ledger: Ledger, name: str, calls: Sequence[TaskCall], again: Sequence
                 ledger.children.requeue(record["children"], requeue["ended"], requeue["worker"])
             if ledger.engine.cancel_requests([ledger.held]):  # the row is locked now: a later one sees these children
                 raise ledger.suspend(SNOOZE, name, ledger.held.due_at, ledger.now())
+        ledger.children.announce()
     ids = record["children"]
     if len(ids) != len(calls):
         raise ledger.note_mismatch(

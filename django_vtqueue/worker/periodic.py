@@ -32,7 +32,7 @@ class PeriodicWork:
         self.clock_repair = ClockRepair(engine)
         self.maintenance = Maintenance(work, self.clock_repair)
         self.cancel_and_progress = CancelAndProgress(engine, work.in_flight, work.leases)
-        self.schedules = Schedules(engine, work.backend, heartbeat.worker)
+        self.schedules = Schedules(engine, work.backend, heartbeat.worker, work.pool.call)
         self.listener = Listener()
         self.foreign = False
         self.look_at = self._watchful_until = 0.0

@@ -10,6 +10,7 @@ from ..exceptions import QueueFull
 from ..models import WorkerProcess
 from ..schedules.declaring import declared, marks, runnable, write_down
 from ..schedules.firing import due, earliest, fire, note_ends
+from ..tasks.signals import Later
 
 logger = logging.getLogger("django_vtqueue")
 
@@ -21,11 +22,11 @@ FULL = 10.0  # seconds after which it is tried again, where a queue was full
 class Schedules:
     """Sleeps until the next tick; the table is read after a tick, and when another connection has written.
 
-    Nothing is kept here but times: each step can be taken again.
+    Nothing is kept here but times: each step can be taken again. ``later``: see fire.
     """
 
-    def __init__(self, engine: Engine, backend: VTQueueBackend, worker: WorkerProcess) -> None:
-        self.engine, self.backend = engine, backend
+    def __init__(self, engine: Engine, backend: VTQueueBackend, worker: WorkerProcess, later: Later) -> None:
+        self.engine, self.backend, self.later = engine, backend, later
         self.mine = declared(backend.alias)
         worker.schedules = marks(self.mine.values())
         self._started = True
@@ -96,7 +97,7 @@ class Schedules:
                 if not runnable(row, self.mine, self.backend.alias):
                     continue
                 try:
-                    if fire(self.engine, self.backend, row, now):
+                    if fire(self.engine, self.backend, row, now, self.later):
                         self._fired.add(row.name)
                         self._logged.pop(row.name, None)
                 except QueueFull as error:

@@ -196,6 +196,26 @@ def test_signals_are_sent_with_the_class_as_sender(backend: VTQueueBackend, run:
     assert told == backend.get_result(result.id)
 
 
+@pytest.mark.parametrize("how", ["raises", "exits", "breaks the transaction"])
+def test_whatever_receivers_of_task_enqueued_do_the_job_is_stored(
+    backend: VTQueueBackend, alias: str, how: str
+) -> None:
+    """``enqueue`` returns, and the caller's transaction goes on, with all that was written before and behind it."""
+
+    def hinder(result: TaskResult) -> None:
+        assert Job.objects.using(alias).filter(pk=result.id).exists()
+        threads.append(threading.get_ident())
+        if how == "breaks the transaction":
+            connections[alias].cursor().execute("SELECT no_such_column FROM vtqueue_job")
+        raise SystemExit(3) if how == "exits" else RuntimeError("a receiver failed")
+
+    threads: list[int] = []
+    with heard(task_enqueued, hinder), transaction.atomic(using=alias):
+        results = [give.enqueue(1), *backend.enqueue_many(give, [((2,), {}), ((3,), {})])]
+    assert [backend.get_result(result.id).args for result in results] == [[1], [2], [3]]
+    assert threads == [threading.get_ident()] * 3
+
+
 def in_transaction(raw: Any) -> bool:
     """Return whether a transaction is open on a connection of a driver."""
     return bool(raw.in_transaction if hasattr(raw, "in_transaction") else raw.info.transaction_status)

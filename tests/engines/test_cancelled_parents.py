@@ -3,18 +3,22 @@
 from threading import Thread
 from typing import Any
 
+import pytest
 from django.db import connections
 from pytest_django import Settings
 
 from django_vtqueue import call, control
+from django_vtqueue.backend import VTQueueBackend
 from django_vtqueue.models import DeadLetter, Job
-from django_vtqueue.tasks.compat import task_enqueued
+from django_vtqueue.tasks.compat import TaskResult
 from tests.conformance.conftest import configure
 from tests.pending import run_pending
 from tests.project import durable
 
 
-def test_cancelled_while_it_stores_its_children(postgresql_database: str, settings: Settings) -> None:
+def test_cancelled_while_it_stores_its_children(
+    postgresql_database: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The request does not see the children, which are not committed yet: then the parent stores none."""
     alias = postgresql_database
     configure(settings, alias)
@@ -24,18 +28,19 @@ def test_cancelled_while_it_stores_its_children(postgresql_database: str, settin
         assert control.cancel(parent.id, alias)
         connections[alias].close()
 
-    def receiver(task_result: Any, **_: Any) -> None:
+    store = VTQueueBackend.enqueue_children
+
+    def cancelled(*given: Any) -> list[TaskResult]:
+        results = store(*given)
         rival = Thread(target=cancel)
         rival.start()
         rival.join(10)
         assert not rival.is_alive()
+        return results
 
     durable.CODE["run"] = lambda context: context.gather("all", [call(durable.child, "a")])
-    task_enqueued.connect(receiver)
-    try:
-        run_pending()
-    finally:
-        task_enqueued.disconnect(receiver)
+    monkeypatch.setattr(VTQueueBackend, "enqueue_children", cancelled)
+    run_pending()
     assert not Job.objects.using(alias).exists()
     assert [letter.exception_class for letter in DeadLetter.objects.using(alias).all()] == [
         "django_vtqueue.exceptions.Cancelled"
