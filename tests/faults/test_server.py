@@ -274,6 +274,47 @@ def test_a_standby_takes_over(own_server: Server, tmp_path: Path) -> None:
             shop.execute("SELECT pg_reload_conf()")
 
 
+RECEIVES = """
+import django
+django.setup()
+from django.core.management import execute_from_command_line
+from django.db import connection
+from django_vtqueue.tasks.compat import signals
+
+def receive(task_result, **given):
+    with connection.cursor() as cursor:
+        cursor.execute("INSERT INTO effect VALUES (%s)", task_result.args)
+
+signals.task_started.connect(receive)
+signals.task_finished.connect(receive)
+execute_from_command_line(["manage.py", "vtworker", "--threads", "1"])
+"""
+
+
+NOTE = """
+import sys
+import django
+django.setup()
+from shop.tasks import note
+note.enqueue(int(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("max_age", ["0", "null"])
+def test_receivers_write_after_a_restart(shop: Site, max_age: str) -> None:
+    """Each signal finds a connection that works, for however long connections are kept."""
+    worker = shop.run("-c", RECEIVES, SITE_DATABASE=f'{{"CONN_MAX_AGE": {max_age}}}')
+    worker.wait_ready()
+    for number in range(4):
+        if number:
+            shop.server.stop()
+            wait_until(lambda: worker.log.count(GONE) >= number)  # noqa: B023
+            shop.server.start()
+        assert shop.run("-c", NOTE, str(number)).wait() == 0
+        received = f"SELECT count(*) FROM effect WHERE number = {number}"
+        wait_until(lambda: shop.execute(received) == [(2,)])  # noqa: B023
+
+
 LONG_OUTAGE = """
 import django
 django.setup()
