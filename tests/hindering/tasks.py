@@ -66,7 +66,7 @@ def gather(context: JobContext) -> list[Any]:
 
 @task
 def leave_thread() -> None:
-    threading.Thread(target=time.sleep, args=(600,)).start()
+    threading.Thread(target=time.sleep, args=(600,), daemon=False).start()  # else it is as that of the job
 
 
 @task
