@@ -193,10 +193,15 @@ def _change_steps(
                 row = rows.get()
                 now = engine.now()
                 due = {"due_at": now} if rows is jobs else {}
-                changed = written(change_them(read(row.steps), now))
+                changed = written(change_them(read(row.steps, row.earlier_steps), now))
                 if outcome == history.SKIPPED:
                     check_steps_size(len(dumps(changed).encode()), f"step {message}", row.queue_name, database)
-                rows.update(steps=changed, history=StoredText(history.append(text_of(row.history), entry)), **due)
+                rows.update(
+                    steps=changed,
+                    earlier_steps=None,
+                    history=StoredText(history.append(text_of(row.history), entry)),
+                    **due,
+                )
                 wake_workers(database)
                 return True
     return False

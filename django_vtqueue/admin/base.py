@@ -21,7 +21,7 @@ from ..engines import Trouble, database_for, engine_for
 from .links import address
 
 CRUMBS = "vtqueue/crumbs_as_list.html" if django.VERSION >= (6, 1) else "vtqueue/crumbs.html"
-LARGE = ("payload", "history", "result", "steps", "followed")
+LARGE = ("payload", "history", "result", "steps", "earlier_steps", "followed")
 POSTED_KEYS = ("name", "worker_id")  # that no form validates
 Views: TypeAlias = dict[str, tuple[Callable[..., HttpResponseBase], str]]
 

@@ -35,7 +35,7 @@ def made(entry: JobOrLetter, site: str) -> SafeString | str:
     """
     own = Mask(display.mask(entry).words)
     try:
-        found = steps.read(entry.steps)
+        found = steps.read(entry.steps, entry.earlier_steps)
     except (ValueError, RecursionError):
         return display.unreadable(text_of(entry.steps), own)
     rows = [step(number, record, own) for number, record in enumerate(found.done, 1)]

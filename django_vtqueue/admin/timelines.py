@@ -74,7 +74,7 @@ def attempts(entry: JobOrLetter, items: list[history.Entry], alive: set[str], si
 
 def begins_of_steps(entry: JobOrLetter) -> list[int]:
     """Return when the steps of a durable task have begun; nothing in them is sure to have the right type."""
-    done = steps.readable(entry.steps).done
+    done = steps.readable(entry.steps, entry.earlier_steps).done
     return [began for record in done if (began := instant(record.get("began"))) is not None]
 
 

@@ -2,6 +2,9 @@
 
 ``{"done": [record, …], "events": [{"name", "value", "at"}, …], "waiting": {"kind", "name", "until", "since"}}``. The
 holder alone writes ``done``, takes events out and begins to wait; senders only add events. Each writes its own paths.
+
+What was done before a loop is apart from that, if it is large: each item writes ``done``. It is a list of records in a
+column of its own (``earlier_steps``), and these come first.
 """
 
 from collections.abc import Mapping
@@ -62,11 +65,12 @@ class Suspend(BaseException):
 
 
 class Steps(NamedTuple):
-    """What is stored of the steps of a job."""
+    """What is stored of the steps of a job. ``earlier``: how many of those that are done are apart."""
 
     done: list[Record]
     events: list[dict[str, Any]]
     waiting: Waiting | None
+    earlier: int = 0
 
 
 def is_name(name: Any) -> bool:
@@ -74,25 +78,26 @@ def is_name(name: Any) -> bool:
     return names.is_name(name, SHORT)
 
 
-def read(stored: Any) -> Steps:
+def read(stored: Any, earlier: Any = None) -> Steps:
     """Return stored steps, given as their text, or as the value that the models have read; raise ValueError if damaged.
 
-    None: no step was made yet.
+    ``earlier``: what is in the column of earlier ones. None: no step was made yet.
     """
-    found = decode(stored) if isinstance(stored, str) else stored
+    found, first = (decode(each) if isinstance(each, str) else each for each in (stored, earlier))
     parts: Any = {} if found is None else found
     if not isinstance(parts, dict):
         raise ValueError("The stored steps are not an object.")
-    done, events = parts.get("done") or [], parts.get("events") or []
-    if not all(isinstance(each, list) and all(isinstance(item, dict) for item in each) for each in (done, events)):
+    lists = first or [], parts.get("done") or [], parts.get("events") or []
+    if not all(isinstance(each, list) and all(isinstance(item, dict) for item in each) for each in lists):
         raise ValueError("The stored steps are not lists of objects.")
-    return Steps(done, events, _waiting(parts.get("waiting")))
+    before, done, events = lists
+    return Steps([*before, *done], events, _waiting(parts.get("waiting")), len(before))
 
 
-def readable(stored: Any) -> Steps:
+def readable(stored: Any, earlier: Any = None) -> Steps:
     """Return stored steps as ``read`` does; none if they are damaged."""
     try:
-        return read(stored)
+        return read(stored, earlier)
     except (ValueError, RecursionError):
         return Steps([], [], None)
 

@@ -65,14 +65,18 @@ class DurableSteps(ABC):
     """
 
     @abstractmethod
-    def steps(self, job: HeldJob) -> tuple[str | None] | None:
-        """Return the stored steps of a held job, for its holder; None if it is no longer held."""
+    def steps(self, job: HeldJob) -> tuple[str | None, str | None] | None:
+        """Return the stored steps of a held job, and its earlier ones, for its holder; None if it is not held."""
 
     @abstractmethod
-    def write_steps(self, job: HeldJob, done: str, now: int, event: int | None = None) -> Noted | None:
+    def write_steps(
+        self, job: HeldJob, done: str, now: int, event: int | None = None, earlier: str | None = None
+    ) -> Noted | None:
         """Write what a held job has done, only for its holder: it waits for nothing now; None if it is not held.
 
-        ``event``: the index of an event that this takes out. ``to_suspend``: it was cancelled, or its queue is paused.
+        ``event``: the index of an event that this takes out. ``earlier``: what stands before ``done`` from now on, in a
+        column of its own; "": nothing; None: what stands there now. ``to_suspend``: it was cancelled, or its queue is
+        paused.
         """
 
     @abstractmethod

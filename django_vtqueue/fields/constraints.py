@@ -108,7 +108,7 @@ OF_JOBS: list[BaseConstraint] = [
         name="vtqueue_job_attempt",
         condition=OfKind(
             integer="claims attempts lease_us started_at lease_until moved_from finished_at kept_until",
-            text="worker_id unique_until history result steps progress_text",
+            text="worker_id unique_until history result steps earlier_steps progress_text",
         ),
     ),
 ]
@@ -120,7 +120,7 @@ OF_LETTERS: list[BaseConstraint] = [
             integer="priority claims attempts max_attempts lease_us enqueued_at started_at kept_until died_at "
             "acknowledged_at ordered",
             text="queue_name task_path worker_id unique_key unique_until concurrency_key rate_key parent_id payload "
-            "history steps exception_class message fingerprint acknowledged_by note",
+            "history steps earlier_steps exception_class message fingerprint acknowledged_by note",
         ),
     ),
 ]

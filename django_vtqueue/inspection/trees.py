@@ -15,8 +15,8 @@ from .state import state_word
 MOST_NODES = 200  # nodes that are read
 HIGHEST = 20  # parents above a job
 LARGE: dict[type[Any], tuple[str, ...]] = {
-    DeadLetter: ("payload", "history", "steps"),
-    Job: ("payload", "history", "steps", "result", "copies"),
+    DeadLetter: ("payload", "history", "steps", "earlier_steps"),
+    Job: ("payload", "history", "steps", "earlier_steps", "result", "copies"),
 }
 
 
@@ -106,7 +106,8 @@ def ended(child: ChildJob, kept: Any, own: Mask) -> ChildJob:
 
 def has_tree(entry: JobOrLetter) -> bool:
     """Return whether a job has a parent, or has had children."""
-    return entry.parent_id is not None or any("children" in record for record in steps.readable(entry.steps).done)
+    made = steps.readable(entry.steps, entry.earlier_steps).done
+    return entry.parent_id is not None or any("children" in record for record in made)
 
 
 def tree(entry: JobOrLetter, most: int = MOST_NODES) -> Tree:

@@ -60,6 +60,7 @@ class Migration(migrations.Migration):
                 ("payload", models.TextField()),
                 ("history", models.TextField(default="[]")),
                 ("steps", models.TextField(blank=True, null=True)),
+                ("earlier_steps", models.TextField(blank=True, null=True)),
             ],
             options={
                 "verbose_name": "dead letter",
@@ -98,7 +99,7 @@ class Migration(migrations.Migration):
                         condition=django_vtqueue.fields.constraints.OfKind(
                             id="id",
                             integer="priority claims attempts max_attempts lease_us enqueued_at started_at kept_until died_at acknowledged_at ordered",
-                            text="queue_name task_path worker_id unique_key unique_until concurrency_key rate_key parent_id payload history steps exception_class message fingerprint acknowledged_by note",
+                            text="queue_name task_path worker_id unique_key unique_until concurrency_key rate_key parent_id payload history steps earlier_steps exception_class message fingerprint acknowledged_by note",
                         ),
                         name="vtqueue_letter_kinds",
                     ),
@@ -188,6 +189,7 @@ class Migration(migrations.Migration):
                 ("history", models.TextField(default="[]")),
                 ("result", models.TextField(blank=True, null=True)),
                 ("steps", models.TextField(blank=True, null=True)),
+                ("earlier_steps", models.TextField(blank=True, null=True)),
             ],
             options={
                 "verbose_name": "job",
@@ -342,7 +344,7 @@ class Migration(migrations.Migration):
                     models.CheckConstraint(
                         condition=django_vtqueue.fields.constraints.OfKind(
                             integer="claims attempts lease_us started_at lease_until moved_from finished_at kept_until",
-                            text="worker_id unique_until history result steps progress_text",
+                            text="worker_id unique_until history result steps earlier_steps progress_text",
                         ),
                         name="vtqueue_job_attempt",
                     ),

@@ -124,6 +124,7 @@ class Job(AbstractJob):
     history = JSONTextField(_("history"), default=list)
     result = JSONTextField(_("result"), null=True, blank=True)
     steps = JSONTextField(_("steps"), null=True, blank=True)
+    earlier_steps = JSONTextField(_("steps"), null=True, blank=True)
 
     class Meta:
         verbose_name = _("job")
@@ -216,6 +217,7 @@ class DeadLetter(AbstractJob):
     payload = JSONTextField(_("payload"))
     history = JSONTextField(_("history"), default=list)
     steps = JSONTextField(_("steps"), null=True, blank=True)
+    earlier_steps = JSONTextField(_("steps"), null=True, blank=True)
 
     class Meta:
         verbose_name = _("dead letter")

@@ -88,7 +88,9 @@ class Parts:
     def _take(self, rows: QuerySet[Any], after: Key, *large: str) -> Batch:
         """Take the next rows, with the families that may go."""
         rows = rows if after is None else rows.filter(place__gt=after)
-        size = sum((Coalesce(Length(name), 0) for name in ("history", "steps", *large)), Length("payload"))
+        size = sum(
+            (Coalesce(Length(name), 0) for name in ("history", "steps", "earlier_steps", *large)), Length("payload")
+        )
         found = list(rows.order_by("place").values_list("pk", "place", size)[:MOST_ROWS])
         totals = list(accumulate(size for *_, size in found))
         some = found[: max(sum(total < MOST_BYTES for total in totals), 1)]

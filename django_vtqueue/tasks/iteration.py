@@ -18,7 +18,7 @@ from .rows import rows
 def iterate(ledger: Ledger, name: str, source: Any) -> Iterator[Any]:
     """See JobContext.iterate."""
     new = Record(kind=ITERATE, name=name, began=ledger.now(), counted=not isinstance(source, QuerySet))
-    record = ledger.next(ITERATE, name) or ledger.add(new)
+    record = ledger.next(ITERATE, name) or ledger.begin_loop(new)
     if record.get("ended"):
         return
     if record.get("counted") is isinstance(source, QuerySet):

@@ -26,6 +26,7 @@ from .calls import ChildStore
 
 STEP_SECONDS = 5.0  # of a transactional step: other connections cannot write meanwhile
 ASYNC = {STEP: "astep", SLEEP: "asleep", EVENT: "await_for", GATHER: "agather", ITERATE: "aiterate"}
+LARGE = 4096  # bytes of steps that are not written again with each item of a loop behind them
 NO_LEDGER = "This context has no job, so it has no steps."
 
 
@@ -86,7 +87,7 @@ class Ledger:
         if row is None:
             raise self.lost()
         try:
-            return steps.read(row[0])
+            return steps.read(*row)
         except (ValueError, RecursionError) as error:
             raise self.note_mismatch(f"The stored steps cannot be read: {error}") from error
 
@@ -201,14 +202,27 @@ class Ledger:
         self.write(event)
         return record
 
-    def write(self, event: int | None = None) -> None:
+    def begin_loop(self, record: Record) -> Record:
+        """Store the record of a loop; what was done before it is put apart if it is large, for each item writes."""
+        before = len(self.done)
+        large = len(dumps(self.done[self.stored.earlier :])) > LARGE
+        self.done.append(record)
+        self.position += 1
+        self.write(earlier=before if large else None)
+        return record
+
+    def write(self, event: int | None = None, earlier: int | None = None) -> None:
         """Store what is done; raise LeaseLost if the job is not held any more, StepsTooLarge if that is too much.
 
-        ``event``: the index of the one that is taken out. What is raised here leaves the row as it was.
+        ``event``: the index of the one that is taken out. ``earlier``: how many records are apart from now on; None: as
+        many as now. What is raised here leaves the row as it was.
         """
+        apart, text = self.stored.earlier, None
+        if earlier is not None and earlier != apart:
+            apart, text = earlier, dumps(self.done[:earlier]) if earlier else ""
         try:
             with self.transaction(self.engine.atomic):
-                noted = self.engine.write_steps(self.held, dumps(self.done), self.now(), event)
+                noted = self.engine.write_steps(self.held, dumps(self.done[apart:]), self.now(), event, text)
                 if noted is None:
                     raise self.lost()
                 if noted.size > self.limit:
@@ -221,7 +235,7 @@ class Ledger:
             raise
         self.to_suspend = noted.to_suspend
         events = [each for index, each in enumerate(self.stored.events) if index != event]
-        self._stored = steps.Steps(self.done, events, None)
+        self._stored = steps.Steps(self.done, events, None, apart)
 
     def suspend(self, kind: str, name: str, until: int, since: int) -> Suspend:
         """Return what ends this attempt, for the job waits; no step is made after it."""
@@ -301,10 +315,10 @@ class Ledger:
         return next(found, None)
 
     def back_to(self, base: int) -> None:
-        """Forget what was done behind a place, and store that."""
+        """Forget what was done behind the record of a loop, and store that."""
         del self.done[base:]
         self.position = base
-        self.write()
+        self.write(earlier=min(self.stored.earlier, base - 1))
 
     def term(self, lasts: int | None) -> tuple[int, int]:
         """Return since when, and until when, the job waits: what is stored, else ``lasts`` microseconds from now."""

@@ -1,6 +1,8 @@
 """Loops of durable tasks over rows: whatever the queryset and its keys are, each row comes once, failures or not."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -12,12 +14,15 @@ from django.db.models.functions import RowNumber, Upper
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from django_vtqueue import TaskResultStatus
+from django_vtqueue import GiveUp, PayloadTooLarge, TaskResultStatus, call, control, requeue, send_event
+from django_vtqueue.core import steps
+from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.tasks import rows
 from tests.pending import run_pending
 from tests.project import durable, models
 from tests.project.durable import CODE
 from tests.project.models import Effect, Mark
+from tests.project.tasks import add
 
 pytestmark = pytest.mark.usefixtures("backend")
 
@@ -60,7 +65,7 @@ def walk(source: "QuerySet[Any] | list[Any]", fatal: set[int] = frozenset()) -> 
 
     Each item has a step. An item at which it fails, before its step or behind it, is in what is returned once.
     """
-    steps: list[Any] = []
+    made: list[Any] = []
     begun: list[int] = []
 
     def code(context: Any) -> None:
@@ -68,7 +73,7 @@ def walk(source: "QuerySet[Any] | list[Any]", fatal: set[int] = frozenset()) -> 
             begun.append(len(begun))
             if begun[-1] in fatal and begun[-1] % 2:
                 raise ConnectionError("before its step")
-            context.step("see", lambda: steps.append(getattr(row, "pk", row)))  # noqa: B023
+            context.step("see", lambda: made.append(getattr(row, "pk", row)))  # noqa: B023
             if begun[-1] in fatal:
                 raise ConnectionError("behind it")
 
@@ -78,7 +83,7 @@ def walk(source: "QuerySet[Any] | list[Any]", fatal: set[int] = frozenset()) -> 
     assert {each.status for each in results[:-1]} <= {TaskResultStatus.READY}
     result.refresh()
     assert result.status == TaskResultStatus.SUCCESSFUL, result.errors[-1].traceback
-    return steps
+    return made
 
 
 def refused(source: Any) -> str:
@@ -274,3 +279,140 @@ def test_rows_that_come_and_go(alias: str, monkeypatch: pytest.MonkeyPatch) -> N
     durable.fails_often.enqueue()
     run_pending(until=timedelta(minutes=1))
     assert seen == [2, 2, 4, 7, 7, 8]
+
+
+# -- what is done before a loop ---------------------------------------------------------------------------------------
+
+MUCH = list(range(1_000_000, 1_002_000))  # ids, as a step may return them
+
+
+def test_loops_behind_much(alias: str) -> None:
+    """Whatever steps before a loop have returned, and however loops stand in one another, each step is made once.
+
+    So do waits and children of an item, though the task fails wherever it can.
+    """
+    made: list[str] = []
+    failed: set[str] = set()
+
+    def fail_once(where: str) -> None:
+        if where not in failed:
+            failed.add(where)
+            raise ConnectionError(where)
+
+    def code(context: Any) -> int:
+        def make(name: str, result: Any = None) -> Any:
+            fail_once(f"before {name}")
+            found = context.step(name[:1], lambda: made.append(name) or result, transactional=name[0] == "c")
+            fail_once(f"behind {name}")
+            return found
+
+        ids = make("a", MUCH)
+        for outer in context.iterate("outer", ids[:3]):
+            more = make(f"b {outer}", MUCH if outer % 2 else [1, 2])
+            for inner in context.iterate("inner", more[:2]):
+                make(f"c {outer} {inner}")
+                context.sleep("nap", 1)
+                fail_once(f"behind the nap of {outer} {inner}")
+                results = context.gather("children", [call(add, outer, inner)])
+                assert [each.return_value for each in results] == [outer + inner]
+            make(f"d {outer}")
+        make("e")
+        for item in context.iterate("again", make("f", MUCH)[:2]):
+            make(f"g {item}")
+        return len(ids)
+
+    CODE["run"] = code
+    result = durable.fails_often.enqueue()
+    results = run_pending(until=timedelta(hours=1))
+    assert (results[-1].status, results[-1].return_value) == (TaskResultStatus.SUCCESSFUL, 2000)
+    first, second, third = MUCH[:3]
+    expected = ["a"]
+    for outer, inner in ((first, (1, 2)), (second, MUCH[:2]), (third, (1, 2))):
+        expected += [f"b {outer}", *(f"c {outer} {each}" for each in inner), f"d {outer}"]
+    assert made == [*expected, "e", "f", f"g {first}", f"g {second}"]
+    assert Job.objects.using(alias).exclude(parent_id=None).count() == 6
+    row = Job.objects.using(alias).get(pk=result.id)
+    done = steps.read(row.steps, row.earlier_steps).done
+    assert [record["name"] for record in done] == ["a", "outer", "e", "f", "again"]
+
+
+def test_a_loop_behind_much_that_dies(alias: str) -> None:
+    """A dead letter keeps all steps, and a job that is requeued goes on with the item at which it has died."""
+    seen: list[int] = []
+
+    def code(context: Any) -> None:
+        for item in context.iterate("items", context.step("ids", lambda: MUCH)[:4]):
+            seen.append(item)
+            if len(seen) in (2, 4):
+                raise GiveUp("no more")
+
+    CODE["run"] = code
+    result = durable.fails_often.enqueue()
+    for _death in range(2):
+        run_pending()
+        letter = DeadLetter.objects.using(alias).get()
+        assert [each["name"] for each in steps.read(letter.steps, letter.earlier_steps).done] == ["ids", "items"]
+        assert requeue(letter.pk, using=alias)
+    run_pending()
+    assert seen == [MUCH[0], MUCH[1], MUCH[1], MUCH[2], MUCH[2], MUCH[3]]
+    assert Job.objects.using(alias).get(pk=result.id).state == "SUCCESSFUL"
+
+
+def test_steps_before_a_loop_are_put_right(alias: str) -> None:
+    """What was done before a loop is repeated as other steps are, and counts for their size as they do."""
+    made: list[str] = []
+
+    def code(context: Any) -> None:
+        context.step("first", made.append, "first")
+        ids = context.step("ids", lambda: made.append("ids") or MUCH)
+        for item in context.iterate("items", ids[:2]):
+            made.append(f"{item}")
+            context.wait_for("go", timeout=60)
+
+    CODE["run"] = code
+    result = durable.fails_often.enqueue()
+    run_pending()
+    with pytest.raises(PayloadTooLarge):
+        send_event(result.id, "go", "x" * (1_000_000 - 10_000), using=alias)
+    assert control.repeat_steps(result.id, 2, using=alias)
+    run_pending(until=timedelta(hours=1))
+    assert made == ["first", "ids", f"{MUCH[0]}", "ids", *(f"{MUCH[n]}" for n in (0, 0, 1, 1))]
+
+
+@pytest.mark.parametrize("with_steps", [False, True])
+def test_an_item_writes_little(alias: str, with_steps: bool) -> None:
+    """An item of a loop costs the log of the database a few pages, whatever a step before the loop has returned."""
+    ids, written = list(range(1_000_000, 1_100_000)), []
+
+    def code(context: Any) -> None:
+        for index, item in enumerate(context.iterate("items", context.step("ids", lambda: ids))):
+            if with_steps:
+                context.step("see", int, item)
+            if index in (5, 55):
+                written.append(log_size(alias))
+            if index == 55:
+                break
+
+    CODE["run"] = code
+    with growing_log(alias):
+        durable.changed_code.enqueue()
+        run_pending()
+    assert (written[1] - written[0]) / 50 < 60_000
+
+
+@contextmanager
+def growing_log(alias: str) -> Iterator[None]:
+    """Let SQLite write its log behind what is there, for it is measured by the size of its file."""
+    with connections[alias].cursor() as cursor:
+        if connections[alias].vendor == "sqlite":
+            cursor.execute("PRAGMA wal_autocheckpoint = 0")
+        yield
+
+
+def log_size(alias: str) -> int:
+    """Return the bytes of the log of a database."""
+    if connections[alias].vendor == "sqlite":
+        return os.path.getsize(f"{connections[alias].settings_dict['NAME']}-wal")
+    with connections[alias].cursor() as cursor:
+        cursor.execute("SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint")
+        return int(cursor.fetchone()[0])

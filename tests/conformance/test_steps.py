@@ -67,7 +67,7 @@ def wait_for(bench: Bench, parent: HeldJob, children: list[HeldJob]) -> None:
 def test_only_the_holder_reads_and_writes(bench: Bench) -> None:
     """After its lease was taken it reads nothing, and what it writes changes nothing."""
     job = held(bench)
-    assert bench.engine.steps(job) == (None,)
+    assert bench.engine.steps(job) == (None, None)
     assert note(bench, job) == (len((bench.engine.steps(job) or ("",))[0] or ""), False)
     assert steps.read(bench.engine.steps(job)[0]).done[0]["name"] == "charge"  # type: ignore[index]
     again = bench.one(100, raw=False)

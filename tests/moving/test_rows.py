@@ -23,7 +23,12 @@ def fill(alias: str) -> None:
     held_up: Any = {"moved_from": HOUR_AGO, "due_at": clock.LAST, "start_by": clock.now() + 10**12}
     job(alias, concurrency_key="tenant:9", ordered=True, **held_up)
     job(alias, task_path="", payload=[1, {"a": None}], lease_until=clock.now() + 10**12)
-    job(alias, steps={"done": [{"kind": "step", "name": "a", "value": 1}]}, copies={"3": ["w", 1, 2, 2]})
+    job(
+        alias,
+        earlier_steps=[{"kind": "step", "name": "0"}],
+        steps={"done": [{"kind": "step", "name": "a", "value": 1}]},
+        copies={"3": ["w", 1, 2, 2]},
+    )
     job(alias, **HAS_ENDED, result={"x": [1]}, started_at=HOUR_AGO + 2, kept_until=clock.now() + 10**12, claims=1)
     parent = job(alias, due_at=datetime(2999, 1, 1, tzinfo=UTC), cancelled_at=HOUR_AGO, cancelled_by="anna")
     job(alias, **HAS_ENDED, parent_id=parent.pk, progress_text="half")

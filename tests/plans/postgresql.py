@@ -206,6 +206,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], set[str]]] = {
     "pass on": (overflow.PASS_ON, VALUES, {KEY}),
     "steps": (steps.STEPS, VALUES, {KEY}),
     "note steps": (steps.NOTE_STEPS, {**VALUES, "event": 0}, {KEY}),
+    "note all steps": (steps.NOTE_ALL_STEPS, {**VALUES, "event": 0, "earlier": "[]"}, {KEY}),
     "event to an id": (steps.EVENT_TO_ID, OF_EVENT, {KEY}),
     "event to a key": (steps.EVENT_TO_KEY, OF_EVENT, {UNIQUE}),
     "lock parents": (steps.LOCK_ROWS, VALUES, {KEY}),

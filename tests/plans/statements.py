@@ -84,6 +84,11 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "wait": (settling.WAIT, {"settlements": WAITS}, [KEY, PARENT]),
     "steps": (steps.STEPS, OWN, [KEY]),
     "note steps": (steps.NOTE_STEPS, {**OWN, "done": "[]", "event": "$.none", "now": at(0)}, [KEY]),
+    "note all steps": (
+        steps.NOTE_ALL_STEPS,
+        {**OWN, "done": "[]", "event": "$.none", "now": at(0), "earlier": "[]"},
+        [KEY],
+    ),
     "event to an id": (steps.EVENT_TO_ID, {**EVENT, "id": "a" + "0" * 31}, [KEY]),
     "event to a key": (steps.EVENT_TO_KEY, {**EVENT, "queue_name": "q0", "unique_key": "k"}, [UNIQUE]),
     "wake parents": (steps.WAKE_PARENTS, {"ids": IDS, "now": at(0)}, [KEY, PARENT]),

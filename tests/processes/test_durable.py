@@ -10,6 +10,7 @@ from django.db import connections
 
 from django_vtqueue import send_event
 from tests.project import durable
+from tests.project.models import Effect
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
@@ -41,6 +42,25 @@ def test_transactional_steps_are_made_once(database: Database, start_worker: Sta
         worker.clean_up()
     assert effects(database) == {"step 0": 1, "step 1": 1}
     assert database.outcomes(job_id) == ["worker died"] * 4
+
+
+@pytest.mark.parametrize("of_rows", [False, True], ids=["list", "rows"])
+def test_a_loop_that_is_killed_at_each_item(
+    database: Database, start_worker: Start, tmp_path: Path, of_rows: bool
+) -> None:
+    """Killed at every place of every item, a loop goes on where it was: what each item does is there once."""
+    database.options.update(backoff=0, max_attempts=0)  # the job's worker died: its task's own are not asked
+    rows = Effect.objects.using(ALIAS).bulk_create(Effect(name=f"row {number}", value=7) for number in range(3))
+    job_id = database.enqueue(durable.killed_at_each_item, of_rows)
+    connections[ALIAS].close()
+    (tmp_path / "once").mkdir()
+    while not database.succeeded(job_id):
+        worker = start_worker("--threads", "1", ready=False, VTQUEUE_TEST_ONCE=str(tmp_path / "once"))
+        wait_until(lambda: worker.ended() or database.succeeded(job_id))  # noqa: B023
+        worker.clean_up()
+    made = {f"step {row if of_rows else 1_000_000 + number}": 1 for number, row in enumerate(rows)}
+    assert effects(database) == {**{row.name: 1 for row in rows}, **made}
+    assert database.outcomes(job_id) == ["worker died"] * 9
 
 
 def test_children_of_a_supervisor_that_are_killed(database: Database, start_worker: Start, tmp_path: Path) -> None:

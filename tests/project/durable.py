@@ -158,10 +158,28 @@ def killed_in_steps(context: JobContext) -> int:
     return context.attempt
 
 
-def killed(index: int, job_id: str) -> None:
+def killed(index: int | str, job_id: str) -> None:
     Effect.objects.create(name=f"step {index}", value=0)
     if once(f"inside {index} {job_id}"):
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+@task(takes_context=True)
+def killed_at_each_item(context: JobContext, of_rows: bool) -> int:
+    """Have the worker killed before the step of each item, inside of it and behind it, once each.
+
+    Before the loop a step returns more than is written again with each item.
+    """
+    ids = context.step("ids", lambda: list(range(1_000_000, 1_002_000)))
+    source: Any = Effect.objects.filter(value=7).order_by("-name").reverse() if of_rows else ids[:3]
+    for item in context.iterate("items", source):
+        name = f"{item} of {context.task_result.id}"
+        if once(f"before {name}"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        context.step("note", killed, f"{item}", context.task_result.id, transactional=True)
+        if once(f"behind {name}"):
+            os.kill(os.getpid(), signal.SIGKILL)
+    return context.attempt
 
 
 def once(name: str) -> bool:

@@ -88,7 +88,7 @@ LETTER = (
     *("id", "queue_name", "task_path", "priority", "claims", "attempts", "max_attempts", "worker_id", "lease_us"),
     *("unique_key", "unique_until", "concurrency_key", "ordered", "rate_key", "parent_id", "enqueued_at"),
     *("started_at", "kept_until", "died_at", "exception_class", "message", "fingerprint", "payload", "history"),
-    "steps",
+    *("steps", "earlier_steps"),
 )
 OF_SETTLEMENT = {name: f"mine.{name}" for name in ("attempts", "started_at", "kept_until", "history")}
 OF_SETTLEMENT |= {"died_at": "mine.finished_at", "exception_class": "mine.exception_class"}

@@ -214,7 +214,8 @@ WHERE id = ANY(%(ids)s::uuid[])"""
 REQUEUE = f"""
 INSERT INTO vtqueue_job (
     id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, unique_key, unique_until,
-    concurrency_key, ordered, rate_key, parent_id, enqueued_at, started_at, state, due_at, payload, history, steps
+    concurrency_key, ordered, rate_key, parent_id, enqueued_at, started_at, state, due_at, payload, history, steps,
+    earlier_steps
 ) SELECT
     letter.id, coalesce(%(queue_name)s, queue_name), task_path, coalesce(%(priority)s, priority), claims, 0,
     max_attempts, '', lease_us, unique_key, replace(unique_until, 'started', 'start'), concurrency_key, ordered,
@@ -228,7 +229,7 @@ INSERT INTO vtqueue_job (
             WHERE parent.id = letter.parent_id AND strpos(parent.steps, {hexed("letter.id")}) > 0
               AND (parent.steps::json -> 'done' -> -1 ->> 'children') IS NOT NULL
         ) THEN %(entry)s ELSE %(orphaned)s END || ']'
-    END, steps
+    END, steps, earlier_steps
 FROM vtqueue_deadletter AS letter WHERE letter.id = ANY(%(ids)s::uuid[])
 ORDER BY coalesce(%(queue_name)s, queue_name) COLLATE "C", unique_key COLLATE "C" NULLS FIRST, letter.id
 FOR UPDATE OF letter

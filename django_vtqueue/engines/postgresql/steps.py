@@ -22,7 +22,7 @@ from .statements import guard, hexed, hidden
 
 HOLDS = f"""job.id = %(id)s AND job.claims = %(claims)s AND job.worker_id = %(worker_id)s
     AND {hidden("job.state = 'RUNNING'")}"""
-STEPS = f"SELECT job.steps FROM vtqueue_job AS job WHERE {HOLDS}"
+STEPS = f"SELECT job.steps, job.earlier_steps FROM vtqueue_job AS job WHERE {HOLDS}"
 LOCK_ROWS = "SELECT 1 FROM vtqueue_job WHERE id = ANY(%(ids)s::uuid[]) ORDER BY id FOR UPDATE"
 
 # A hundred generations at the most, whatever was written into rows by hand.
@@ -56,13 +56,15 @@ TAKEN_OUT = f"""(
     SELECT coalesce(json_agg(event.value ORDER BY event.place), '[]'::json)
     FROM json_array_elements({EVENTS}) WITH ORDINALITY AS event(value, place) WHERE event.place <> %(event)s
 )"""
+SIZE = "octet_length(job.steps) + coalesce(octet_length(job.earlier_steps), 0)"
 NOTE_STEPS = f"""
 UPDATE vtqueue_job AS job SET steps = {with_steps("%(done)s", TAKEN_OUT)}, start_by = NULL
 WHERE {HOLDS}
-RETURNING octet_length(job.steps), job.cancelled_at IS NOT NULL OR EXISTS (
+RETURNING {SIZE}, job.cancelled_at IS NOT NULL OR EXISTS (
     SELECT 1 FROM vtqueue_queuestate AS pause
     WHERE pause.queue_name = job.queue_name AND (paused_until IS NULL OR paused_until > %(now)s)
 )"""
+NOTE_ALL_STEPS = NOTE_STEPS.replace("start_by = NULL", "start_by = NULL, earlier_steps = %(earlier)s")
 
 # A job that has begun to wait stands at the place that its wait has given it. A job that woke and then failed, before
 # it took what it had waited for, still has the wait in its steps, but it stands at the end of its backoff. They are
@@ -89,7 +91,7 @@ SET steps = {with_steps(events=APPENDED, waiting="(job.steps::json -> 'waiting')
         THEN least(job.due_at, %(now)s) ELSE job.due_at
     END
 WHERE {job} AND NOT job.task_path = ''
-RETURNING job.queue_name, octet_length(job.steps)"""
+RETURNING job.queue_name, {SIZE}"""
 
 
 EVENT_TO_ID = event_to("job.id = %(id)s AND job.finished_at IS NULL")
@@ -127,13 +129,18 @@ END"""
 class PostgreSQLSteps(PostgreSQLConnection, DurableSteps):
     """The part of an Engine that is for durable tasks."""
 
-    def steps(self, job: HeldJob) -> tuple[str | None] | None:
+    def steps(self, job: HeldJob) -> tuple[str | None, str | None] | None:
         rows = self._rows(STEPS, guard(job))
-        return (rows[0][0],) if rows else None
+        return (rows[0][0], rows[0][1]) if rows else None
 
-    def write_steps(self, job: HeldJob, done: str, now: int, event: int | None = None) -> Noted | None:
+    def write_steps(
+        self, job: HeldJob, done: str, now: int, event: int | None = None, earlier: str | None = None
+    ) -> Noted | None:
         place = 0 if event is None else event + 1
-        rows = self._rows(NOTE_STEPS, {**guard(job), "done": done, "event": place, "now": now})
+        values = {**guard(job), "done": done, "event": place, "now": now}
+        if earlier is not None:
+            values["earlier"] = earlier or None
+        rows = self._rows(NOTE_STEPS if earlier is None else NOTE_ALL_STEPS, values)
         return Noted(*rows[0]) if rows else None
 
     def send_event(

@@ -101,12 +101,12 @@ BURY = f"""
 INSERT OR REPLACE INTO vtqueue_deadletter (
     id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, unique_key, unique_until,
     concurrency_key, ordered, rate_key, parent_id, enqueued_at, started_at, kept_until, died_at, exception_class,
-    message, fingerprint, payload, history, steps
+    message, fingerprint, payload, history, steps, earlier_steps
 ) SELECT
     vtqueue_job.id, queue_name, task_path, priority, claims, {BURIED.attempts}, max_attempts, worker_id,
     lease_us, unique_key, unique_until, concurrency_key, ordered, rate_key, parent_id, enqueued_at, {BURIED.started_at},
     {BURIED.kept_until}, {BURIED.finished_at}, {BURIED.exception_class}, {BURIED.message}, {BURIED.fingerprint},
-    payload, {BURIED.history}, steps
+    payload, {BURIED.history}, steps, earlier_steps
 FROM json_each(:settlements) AS mine CROSS JOIN vtqueue_job WHERE {GUARD_OF_BURIAL}"""
 
 REMOVE_BURIED = f"""

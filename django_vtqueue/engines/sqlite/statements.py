@@ -184,7 +184,8 @@ WHERE id IN (SELECT value FROM json_each(:ids))"""
 REQUEUE = """
 INSERT OR IGNORE INTO vtqueue_job (
     id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, unique_key, unique_until,
-    concurrency_key, ordered, rate_key, parent_id, enqueued_at, started_at, state, due_at, payload, history, steps
+    concurrency_key, ordered, rate_key, parent_id, enqueued_at, started_at, state, due_at, payload, history, steps,
+    earlier_steps
 ) SELECT
     id, coalesce(:queue_name, queue_name), task_path, coalesce(:priority, priority), claims, 0, max_attempts, '',
     lease_us, unique_key, replace(unique_until, 'started', 'start'), concurrency_key, ordered, rate_key, parent_id,
@@ -199,7 +200,7 @@ INSERT OR IGNORE INTO vtqueue_job (
               AND CASE WHEN json_valid(parent.steps) THEN instr(parent.steps, vtqueue_deadletter.id) END
               AND json_extract(parent.steps, '$.done[#-1].children') IS NOT NULL
         ) THEN :entry ELSE json_set(:entry, '$.message', :orphan) END
-    )) ELSE history END, steps
+    )) ELSE history END, steps, earlier_steps
 FROM vtqueue_deadletter WHERE id IN (SELECT value FROM json_each(:ids))"""
 
 REQUEUED = """

@@ -18,21 +18,29 @@ from .connection import SQLiteConnection, all_rows
 from .statements import guard
 
 HELD = "id = :id AND claims = :claims AND worker_id = :worker_id AND state = 'RUNNING'"
-STEPS = f"SELECT steps FROM vtqueue_job WHERE {HELD}"
+STEPS = f"SELECT steps, earlier_steps FROM vtqueue_job WHERE {HELD}"
 
 # ``done`` is the holder's alone, so it is written as a whole. An event that it takes out has the index that the holder
 # has read: senders only append. What has made a step has begun: it does not expire any more. The
 # columns are returned as they are: ``cancelled_at IS NOT NULL`` is true for NULL there, for RETURNING (of SQLite 3.40)
 # looks at another column if the table has a generated one.
+#
+# SQLite writes a row anew if its size has changed, else only those of its pages that have. So beside earlier steps,
+# which are large, the text is filled with blanks up to whole pages: then an item of a loop writes some, not hundreds.
+NEW_STEPS = "json_set(json_remove(coalesce(steps, '{}'), '$.waiting', :event), '$.done', json(:done))"
 NOTE_STEPS = f"""
 UPDATE vtqueue_job
-SET steps = json_set(json_remove(coalesce(steps, '{{}}'), '$.waiting', :event), '$.done', json(:done)),
+SET steps = CASE WHEN earlier_steps IS NULL THEN {NEW_STEPS} ELSE (
+        SELECT text || replace(hex(zeroblob(4096 - (length(CAST(text AS BLOB)) & 4095))), '00', ' ')
+        FROM (SELECT {NEW_STEPS} AS text)
+    ) END,
     start_by = NULL
 WHERE {HELD}
-RETURNING length(CAST(steps AS BLOB)), cancelled_at, EXISTS (
+RETURNING length(CAST(steps AS BLOB)) + coalesce(length(CAST(earlier_steps AS BLOB)), 0), cancelled_at, EXISTS (
     SELECT 1 FROM vtqueue_queuestate AS pause
     WHERE pause.queue_name = vtqueue_job.queue_name AND (paused_until IS NULL OR paused_until > :now)
 )"""
+NOTE_ALL_STEPS = NOTE_STEPS.replace("start_by = NULL", "start_by = NULL, earlier_steps = :earlier")
 
 # A job that has begun to wait stands at the place that its wait has given it. A job that woke and then failed, before
 # it took what it had waited for, still has the wait in its steps, but it stands at the end of its backoff.
@@ -52,7 +60,7 @@ SET steps = json_insert(
         THEN min(due_at, :now) ELSE due_at
     END
 WHERE {{}} AND NOT task_path = '' AND (steps IS NULL OR json_valid(steps))
-RETURNING queue_name, length(CAST(steps AS BLOB))"""
+RETURNING queue_name, length(CAST(steps AS BLOB)) + coalesce(length(CAST(earlier_steps AS BLOB)), 0)"""
 EVENT_TO_ID = SEND_EVENT.format("id = :id AND +finished_at IS NULL")
 EVENT_TO_KEY = SEND_EVENT.format(
     "queue_name = :queue_name AND unique_key = :unique_key "
@@ -92,15 +100,20 @@ END"""
 class SQLiteSteps(SQLiteConnection, DurableSteps):
     """The part of an Engine that is for durable tasks."""
 
-    def steps(self, job: HeldJob) -> tuple[str | None] | None:
+    def steps(self, job: HeldJob) -> tuple[str | None, str | None] | None:
         rows = self._rows(STEPS, dict(zip(("id", "claims", "worker_id"), guard(job), strict=True)))
-        return (rows[0][0],) if rows else None
+        return (rows[0][0], rows[0][1]) if rows else None
 
-    def write_steps(self, job: HeldJob, done: str, now: int, event: int | None = None) -> Noted | None:
+    def write_steps(
+        self, job: HeldJob, done: str, now: int, event: int | None = None, earlier: str | None = None
+    ) -> Noted | None:
         path = "$.none" if event is None else f"$.events[{event}]"
         held = dict(zip(("id", "claims", "worker_id"), guard(job), strict=True))
         values = {**held, "done": done, "event": path, "now": now}
-        rows = self._write(self._connected(), NOTE_STEPS, values, all_rows)
+        if earlier is not None:
+            values["earlier"] = earlier or None
+        statement = NOTE_STEPS if earlier is None else NOTE_ALL_STEPS
+        rows = self._write(self._connected(), statement, values, all_rows)
         return Noted(rows[0][0], rows[0][1] is not None or bool(rows[0][2])) if rows else None
 
     def send_event(

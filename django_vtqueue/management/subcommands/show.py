@@ -74,7 +74,7 @@ def steps_of(entry: Job | DeadLetter, mask: Mask) -> tuple[list[dict[str, Any]],
 
     Nothing if that is damaged.
     """
-    found = steps.readable(entry.steps)
+    found = steps.readable(entry.steps, entry.earlier_steps)
     return tuple([{**each, "value": mask.hide(each.get("value"))} for each in some] for some in found[:2])
 
 
