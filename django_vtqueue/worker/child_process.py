@@ -22,7 +22,7 @@ logger = logging.getLogger("django_vtqueue")
 
 SLOW_START = 10.0  # seconds
 SLOW = "process %d is not ready after %d s and runs no job: it still imports the project (kill -USR1 %d shows where)"
-IDLE_LEAVING = 15.0  # seconds for a child that holds no job to end by itself; most of them are ENDED_WITHIN
+IDLE_LEAVING = 15.0  # seconds for a child that holds no job to end: 5 are for receivers, 9 for the end of its process
 
 STREAMS = ("stdin", "stdout", "stderr")
 START = """\
