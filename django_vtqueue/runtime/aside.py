@@ -79,7 +79,7 @@ class Caller:
         self._calls.put(None)
 
     def _run(self, calls: "SimpleQueue[Call | None]") -> None:
-        _thread.logs_aside = True
+        _thread.patience = 0.0
         while call := calls.get():
             try:
                 with ForksEnd():
@@ -111,18 +111,26 @@ class LogWriter(Caller):
     def handle(self, logger: logging.Logger, record: logging.LogRecord) -> None:
         """Write a record as ``logger.handle`` does, or have it written."""
         write = partial(type(logger).handle, logger, record)
-        if not getattr(_thread, "logs_aside", False):
+        patience = getattr(_thread, "patience", None)
+        if patience is None:
             write()
-        elif self._left_out or self.waiting() >= MOST_LINES:
-            self._left_out += 1
-        else:
+        elif self.await_room(1, patience):
             self.put(partial(self._write, write, copy_context()))
+        else:
+            self._left_out += 1
 
-    def await_room(self, seconds: float) -> None:
-        """Wait until a line can be taken, for so many seconds at the most; not if lines are left out already."""
-        until = time.monotonic() + seconds
-        while self.waiting() >= MOST_LINES and not self._left_out and time.monotonic() < until:
+    def await_room(self, lines: int, seconds: float) -> bool:
+        """Wait until so many lines can be taken, for so many seconds at the most; return whether they can.
+
+        If lines are left out already, the log is slower than any wait.
+        """
+        until = 0.0
+        while not self._left_out and self.waiting() + lines > MOST_LINES:
+            until = until or time.monotonic() + seconds
+            if time.monotonic() >= until:
+                return False
             time.sleep(0.001)
+        return not self._left_out
 
     def _write(self, write: Call, context: Context) -> None:
         with suppress(BaseException):  # of a handler: its server is down, or a task has closed the stream
@@ -134,13 +142,16 @@ class LogWriter(Caller):
 
 
 @contextmanager
-def logging_aside() -> Iterator[None]:
-    """During the block, have what this thread logs written by another one: for threads that may not wait for it."""
-    before, _thread.logs_aside = getattr(_thread, "logs_aside", False), True
+def logging_aside(patience: float = 0.0) -> Iterator[None]:
+    """During the block, have what this thread logs written by another one: for threads that may not wait for it.
+
+    ``patience``: the seconds for which it may wait for room.
+    """
+    before, _thread.patience = getattr(_thread, "patience", None), patience
     try:
         yield
     finally:
-        _thread.logs_aside = before
+        _thread.patience = before
 
 
 def _close_old_connections() -> None:

@@ -33,7 +33,7 @@ from .process import CannotRun
 logger = logging.getLogger("django_vtqueue")
 
 MOST_CALLS = 1000  # of receivers that wait; if there are more, nothing more is claimed
-ROOM = 1.0  # seconds for which an announcement waits for room in the log
+ROOM = 1.0  # seconds for which a job, or an announcement, waits for room in the log
 
 
 class Pool:
@@ -158,8 +158,8 @@ class Pool:
                 raise_in(threading.get_ident(), None)
 
     def _log(self, outcomes: Sequence[Outcome]) -> None:
+        log_writer.await_room(len(outcomes), ROOM)
         for outcome in outcomes:
-            log_writer.await_room(ROOM)
             self.log.outcome(outcome)
 
     def _announce(self, outcome: Outcome) -> None:
@@ -173,7 +173,7 @@ class Pool:
         finally:
             close_leftovers(inline=False)
 
-    @logging_aside()
+    @logging_aside(ROOM)
     def _work(self) -> None:
         try:
             context = Context()  # not the thread's: into that others have put what all jobs would share
