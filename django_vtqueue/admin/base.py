@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 import django
 from django.contrib import admin
+from django.contrib.admin.helpers import ActionForm
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import BadRequest, PermissionDenied
 from django.db import DatabaseError
@@ -65,6 +66,14 @@ class LeanChangeList(ChangeList):
         return queryset.defer(*names.intersection(LARGE))
 
 
+class ChoiceOfAction(ActionForm):
+    """The actions of a list; Unfold, a theme, shows the button beside them once this "model" has a value."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.fields["action"].widget.attrs["x-model"] = "action"
+
+
 class ReadOnlyAdmin(admin.ModelAdmin):
     """Rows to look at, in the database that the workers use, whatever the routers say."""
 
@@ -72,6 +81,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):
     show_full_result_count = False
     ordering = ("-pk",)
     sortable_by = ()
+    action_form = ChoiceOfAction
     changelist: type[ChangeList] = LeanChangeList
 
     class Media:
