@@ -296,6 +296,7 @@ def test_an_idle_worker_says_that_the_server_gives_no_answer_and_leaves(
 ) -> None:
     """It says so after seconds, and a first signal ends it, though it never hears from the server again."""
     worker = start_worker(constants=QUICKLY)
+    wait_until(lambda: database.workers())  # the session of its loop is there, and will stand still
     with standing_still(database, server):
         worker.wait_for("has given no answer for")
         worker.signal(signal.SIGTERM)
