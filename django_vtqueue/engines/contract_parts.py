@@ -260,7 +260,11 @@ class Limiting(ABC):
 
     All of it is called in the transaction of a claim or a settlement. What a key has is counted from the rows
     themselves. A parked job waits without an end, and knows its place in the line (``moved_from``).
+
+    ``line``: the columns that order the jobs of an ordered key; behind them the handle does.
     """
+
+    line: tuple[str, ...] = ()
 
     @abstractmethod
     def look_up(

@@ -70,7 +70,7 @@ class Move:
         self._patiently(self._free_reserved)
         parts, now = self.parts, engine_for(self.source).now()
         ended = partial(parts.take, Requeue, ended_at__isnull=False)
-        for take in (parts.take_jobs, parts.take_letters, ended, parts.take_schedules):
+        for take in (parts.take_ordered, parts.take_jobs, parts.take_letters, ended, parts.take_schedules):
             self._take_all(take)
         at_work = bool(live_workers(self.source, now))
         for model, length in ((Throughput, MINUTE), (HourlyThroughput, HOUR)):

@@ -10,15 +10,17 @@ from itertools import accumulate
 from typing import Any
 from uuid import UUID
 
-from django.db.models import F, Model, QuerySet
-from django.db.models.functions import Coalesce, Length
+from django.db.models import F, Model, QuerySet, Window
+from django.db.models.functions import Coalesce, DenseRank, Length
 
 from ..core import states
+from ..core.clock import to_instant
 from ..core.ids import slices
 from ..core.names import MOVES
 from ..engines import engine_for
 from ..models import (
     HAS_KEY,
+    IN_ORDER,
     RESERVED,
     UNFINISHED,
     DeadLetter,
@@ -37,6 +39,8 @@ from .rows import MODELS, OF_JOBS, Refusals, Tables, name_of, present, read
 
 MOST_ROWS, MOST_BYTES = 200, 2_000_000  # of a batch, unless one family has more: some 20 ms in all
 MARK = "vtqueue move to "  # who has paused a schedule that code declares: a worker would write down a new one
+
+IN_LINE = IN_ORDER & UNFINISHED
 
 Key = Any  # of the row after which to go on
 Edges = set[tuple[UUID, UUID]]  # child and parent
@@ -57,6 +61,8 @@ class Parts:
     source: str
     target: str
     refusals: Refusals = field(default_factory=dict)
+    _line: list[UUID] = field(default_factory=list)  # the jobs in order, as they were when the pass began
+    _enqueued_at: dict[UUID, int] = field(default_factory=dict)  # of some of them, in the target
 
     # -- jobs and dead letters -----------------------------------------------------------------------------------------
 
@@ -77,9 +83,37 @@ class Parts:
         """Return whether a requeue in the background has not ended."""
         return Requeue.objects.using(self.source).filter(ended_at=None).exists()
 
+    def take_ordered(self, after: Key) -> Batch:
+        """Take the jobs of ordered keys, in the order in which they shall run; the key: how many were looked at."""
+        if after is None:
+            after, self._line = 0, self._read_line()
+        some = self._line[after : after + MOST_ROWS]
+        sizes = dict(self.jobs().filter(IN_LINE, pk__in=some).values_list("pk", size_with()))
+        found = [(pk, place, sizes[pk]) for place, pk in enumerate(some, after + 1) if pk in sizes]
+        return self._batch(found, after + MOST_ROWS if after + MOST_ROWS < len(self._line) else None)
+
+    def _read_line(self) -> list[UUID]:
+        """Return the jobs of ordered keys, in their order; note the moments by which the target has the same order.
+
+        The clocks of those who have stored them may differ. A job is enqueued no later than the next one of its key.
+        The keys are numbered, for some may be unreadable.
+        """
+        engine, numbers = engine_for(self.source), Window(DenseRank(), order_by="concurrency_key")
+        rows = self.all_jobs().filter(IN_LINE).annotate(place=engine.handle(), number=numbers)
+        line = list(rows.order_by(*engine.line, "place").values_list("pk", "number", "enqueued_at"))
+        self._enqueued_at.clear()
+        next_of: dict[int, int] = {}
+        for pk, number, stored in reversed(line) if engine_for(self.target).line else ():
+            enqueued_at = to_instant(stored)
+            if number in next_of and enqueued_at >= next_of[number]:
+                enqueued_at = self._enqueued_at[pk] = next_of[number] - 1
+            next_of[number] = enqueued_at
+        return [pk for pk, *_ in line]
+
     def take_jobs(self, after: Key) -> Batch:
-        """Take jobs in the order in which they were stored."""
-        return self._take(self.jobs().annotate(place=engine_for(self.source).handle()), after, "result")
+        """Take the other jobs in the order in which they were stored."""
+        rows = self.jobs().exclude(IN_LINE).annotate(place=engine_for(self.source).handle())
+        return self._take(rows, after, "result")
 
     def take_letters(self, after: Key) -> Batch:
         """Take dead letters in the order of their ids."""
@@ -88,14 +122,15 @@ class Parts:
     def _take(self, rows: QuerySet[Any], after: Key, *large: str) -> Batch:
         """Take the next rows, with the families that may go."""
         rows = rows if after is None else rows.filter(place__gt=after)
-        size = sum(
-            (Coalesce(Length(name), 0) for name in ("history", "steps", "earlier_steps", *large)), Length("payload")
-        )
-        found = list(rows.order_by("place").values_list("pk", "place", size)[:MOST_ROWS])
-        totals = list(accumulate(size for *_, size in found))
+        found = list(rows.order_by("place").values_list("pk", "place", size_with(*large))[:MOST_ROWS])
+        return self._batch(found, found[-1][1] if len(found) == MOST_ROWS else None)
+
+    def _batch(self, found: Sequence[tuple[UUID, Key, int]], last: Key) -> Batch:
+        """Take the first of these rows, given with their places and sizes; ``last``: the place if it takes all."""
+        totals = accumulate(size for *_, size in found)
         some = found[: max(sum(total < MOST_BYTES for total in totals), 1)]
-        last = some[-1][1] if len(some) < len(found) or len(found) == MOST_ROWS else None
-        return Batch(self._families([pk for pk, *_ in some if pk.hex not in self.refusals]), last)
+        taken = self._families([pk for pk, *_ in some if pk.hex not in self.refusals])
+        return Batch(taken, some[-1][1] if len(some) < len(found) else last)
 
     def _families(self, ids: Sequence[UUID]) -> Tables:
         """Take these rows, which are locked, and their relatives; not the families of which one must stay."""
@@ -113,6 +148,8 @@ class Parts:
         tables = self._read([key for key in going if key not in stay], edges)
         for name, several in tables.items():
             self._delete(name, [UUID(row["id"]) for row in several])
+        for row in tables.get("Job", ()):
+            row["enqueued_at"] = self._enqueued_at.get(UUID(row["id"]), row["enqueued_at"])
         queues = {row["queue_name"] for row in tables.get("Job", ()) if row["finished_at"] is None}
         if paused := read(QueueState, self.source, sorted(queues)):
             tables["QueueState"] = list(paused.values())  # what is paused here must not be claimed there
@@ -243,6 +280,11 @@ class Parts:
         requeues = Requeue.objects.using(self.source).filter(ended_at=None)
         held, ended = self.held().count(), len(self.ended())
         return self.unfinished().filter(state=states.RUNNING).count(), requeues.count(), max(held - ended, 0), ended
+
+
+def size_with(*large: str) -> Any:
+    """Return the size of a row as an expression, with these columns."""
+    return sum((Coalesce(Length(name), 0) for name in ("history", "steps", "earlier_steps", *large)), Length("payload"))
 
 
 # -- families: jobs with their parents and children, which are of use in one database only -----------------------------

@@ -1,12 +1,15 @@
 """What goes and what stays, in which order, and what becomes of rows that are on both sides."""
 
 import itertools
+import random
 import sqlite3
 import time
+from collections.abc import Sequence
 from typing import Any
+from uuid import uuid4
 
 import pytest
-from django.db import connections
+from django.db import connections, transaction
 
 from django_vtqueue import Lease, Queue
 from django_vtqueue.core import clock
@@ -69,6 +72,47 @@ def test_a_large_family_is_one_batch(pair: Pair) -> None:
     move.go()
     assert batches == [1201]
     assert len(ids(pair.target)) == len(children) + 1
+
+
+def line(alias: str, keys: Sequence[str]) -> list[list[Any]]:
+    """Return the jobs of ordered keys as they would run, by their payloads; it has them end."""
+    engine = engine_for(alias)
+    found: list[list[Any]] = [[] for _ in keys]
+    with transaction.atomic(using=alias):
+        while first := {key: handle for key, handle in engine.look_up(first=keys).first.items() if handle}:
+            for key, handle in first.items():
+                rows = Job.objects.using(alias).annotate(place=engine.handle()).filter(place=handle)
+                found[keys.index(key)].append(rows.get().payload)
+                rows.update(**HAS_ENDED)
+        transaction.set_rollback(True, using=alias)
+    return found
+
+
+def test_the_order_of_a_key_is_kept(pair: Pair) -> None:
+    """There and back, however the clocks of those who have enqueued them differ, and in more than one batch."""
+    keys, number = ["a", "b"], itertools.count()
+    ahead = random.Random(7)
+    for each in range(MOST_ROWS // 2 + 20):
+        for key in keys:
+            moment = HOUR_AGO + 1000 * each + ahead.choice((0, 0, 7_000))
+            job(pair.source, pk=uuid4(), concurrency_key=key, ordered=True, enqueued_at=moment, payload=next(number))
+    job(pair.source, pk=uuid4(), concurrency_key="a", enqueued_at=HOUR_AGO - 7)
+    expected = line(pair.source, keys)
+    assert list(map(len, expected)) == [MOST_ROWS // 2 + 20] * 2
+    moved(pair)
+    assert line(pair.target, keys) == expected
+    moved(pair.back)
+    assert line(pair.source, keys) == expected
+    assert not ids(pair.target)
+
+
+def test_a_job_in_order_that_stays(pair: Pair) -> None:
+    """One that runs stays, and the others of its key go, each once."""
+    given = {"concurrency_key": "a", "ordered": True}
+    stays = job(pair.source, **given, **RUNS, lease_until=LATER)
+    others = {str(job(pair.source, **given).pk) for _ in range(3)}
+    moved(pair)
+    assert (ids(pair.source), ids(pair.target)) == ({str(stays.pk)}, others)
 
 
 def test_the_order_is_kept(pair: Pair) -> None:

@@ -141,6 +141,8 @@ WHERE id = ANY(ARRAY(
 class PostgreSQLLimits(PostgreSQLConnection):
     """The part of an Engine that is for limits."""
 
+    line: tuple[str, ...] = ("enqueued_at",)
+
     def _lock(self, kind: int, keys: Iterable[str]) -> dict[str, list[str]]:
         """Lock keys, if that holds for longer than this statement; return them as an argument."""
         given = {"keys": sorted(keys)}
