@@ -189,10 +189,7 @@ class VTQueueBackend(BaseTaskBackend):
         return self._enqueue(task, enumerate(checked_calls(calls)))
 
     def enqueue_children(self, task: Task, calls: Iterable[Call], parent_id: str, later: Later) -> list[TaskResult]:
-        """Store many calls of a task, whose jobs have a parent: their end wakes it; see enqueue_many.
-
-        ``later``: is given what sends the signals, for after the commit.
-        """
+        """Store calls whose jobs have a parent, which their end wakes; ``later`` gets what sends their signals."""
         return self._enqueue(task, enumerate(calls), parent_id=parent_id, later=later)
 
     def enqueue_tick(self, task: Task, call: Call, due_at: int, unique_key: str | None, later: Later) -> TaskResult:

@@ -98,8 +98,7 @@ class Holder:
     @property
     def token(self) -> int | None:
         """The claim number of its row: it grows with each acquisition by any instance; None if it is not held."""
-        job = self.job
-        return job.claims if job and self.held else None
+        return job.claims if (job := self.job) and self.held else None
 
     @property
     def descriptor(self) -> int:
@@ -178,7 +177,7 @@ class Holder:
         with self._deciding:
             self.job, began = taken
             self._bell, self._done = bell, threading.Event()
-            self._renew_at, self._held_until = self._next(began), self._end_of(began)
+            self._renew_at, self._held_until = began + self.ttl * self.renewed_after, self._end_of(began)
             _holding.add(self)
         if not self.held:  # the commit has taken too long
             self.release()
@@ -299,12 +298,9 @@ class Holder:
         with engine.transaction():
             began = clock.since_boot()
             lost = not self.held or bool(engine.renew([job], engine.now())) or not self.rows.has(job)
-        self._renew_at = self._next(began)
+        self._renew_at = began + self.ttl * self.renewed_after
         with self._deciding:  # what has been said to be lost while this waited stays so
             self._held_until = self._end_of(began) if self.held and not lost else 0.0
-
-    def _next(self, began: float) -> float:
-        return began + self.ttl * self.renewed_after
 
     def _end_of(self, began: float) -> float:
         """Return until when to believe in a lease that others may count from ``began`` on, or from later."""
