@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what type checkers see; at runtime each name is imported when it is first used
     from .engines.sqlite.lock import StaleTransaction
+    from .engines.trouble import LogDeleted
     from .exceptions import (
         Cancelled,
         DuplicateJob,
@@ -47,6 +48,7 @@ __all__ = [
     "JobContext",
     "Lease",
     "LeaseLost",
+    "LogDeleted",
     "NoFreeSlot",
     "PayloadTooLarge",
     "Queue",
@@ -78,6 +80,7 @@ __all__ = [
 
 _MODULES = {  # the others are exceptions
     "engines.sqlite.lock": ("StaleTransaction",),
+    "engines.trouble": ("LogDeleted",),
     "patterns.lease": ("Lease",),
     "patterns.slot_cycle": ("SlotCycle",),
     "queue.claimed_job": ("ClaimedJob",),

@@ -10,4 +10,9 @@ class VTQueueConfig(AppConfig):
 
     def ready(self) -> None:
         # They register the checks, and import the framework, which registers its own.
+        from django.db.backends.signals import connection_created
+
         from . import database_checks  # noqa: F401
+        from .engines.sqlite.opened import guard_connection
+
+        connection_created.connect(guard_connection)

@@ -1,4 +1,4 @@
-"""The errors of this package, on one screen; one more is that of an engine (StaleTransaction).
+"""The errors of this package, on one screen; two are those of an engine (StaleTransaction, LogDeleted).
 
 DamagedJob, Indescribable, JobExpired, LeaseExpired, WorkerDied and OutcomeNotStored are recorded as the end of an
 attempt or a job, never raised. TaskTimeout is raised *in* a task, when its time is up. Retry, GiveUp, Snooze and

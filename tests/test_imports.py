@@ -202,6 +202,7 @@ def test_public_names() -> None:
         "JobContext",
         "Lease",
         "LeaseLost",
+        "LogDeleted",
         "NoFreeSlot",
         "PayloadTooLarge",
         "Queue",

@@ -21,12 +21,13 @@ from .routing import (
     shares_disk,
 )
 from .sqlite.engine import SQLiteEngine
-from .trouble import Trouble
+from .trouble import LogDeleted, Trouble, when_log_is_deleted
 
 __all__ = [
     "ENGINES",
     "Engine",
     "Listener",
+    "LogDeleted",
     "Trouble",
     "backend_options",
     "database_for",
@@ -39,6 +40,7 @@ __all__ = [
     "options_for",
     "options_of_database",
     "shares_disk",
+    "when_log_is_deleted",
 ]
 
 ENGINES: dict[str, type[Engine]] = {"sqlite": SQLiteEngine, "postgresql": PostgreSQLEngine}

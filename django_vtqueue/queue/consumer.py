@@ -59,6 +59,8 @@ def consume(
     in_vain = False  # whether the last claim took nothing although something was due: it may not be taken yet
     try:
         while not stop.is_set():
+            if engine.outdated(connections[database]):
+                engine.disconnect()
             until_done(engine, clock_repair.go_on)
             until_done(engine, partial(unparking.cut_rates, engine, clock_repair))
             jobs = until_done(engine, partial(claim, gaps, holder))

@@ -56,7 +56,7 @@ def run(given: dict[str, Any], workers: list[Any], state: SharedState) -> None:
     from .logging_setup import log_lines, without_unread_records
     from .loop import Worker
     from .options import WorkerOptions
-    from .process import ENDED_WITHIN, CannotRun, end_within, ending_with_program
+    from .process import ENDED_WITHIN, CannotRun, end_if_log_is_deleted, end_within, ending_with_program
     from .shutdown import exit_after_release
 
     backend = cast(VTQueueBackend, task_backends[given["alias"]])
@@ -66,6 +66,7 @@ def run(given: dict[str, Any], workers: list[Any], state: SharedState) -> None:
     options = given["options"]
     options["queues"] = options["queues"] and tuple(options["queues"])
     with ending_with_program(), log_lines(sys.stderr, verbosity), without_unread_records():
+        end_if_log_is_deleted()
         import_task_modules(backend.settings.task_modules)
         leave_signals_to_the_supervisor()  # the project may have handlers of its own, which it has set since
         worker = Worker(backend, WorkerOptions(**options), log, state)

@@ -19,6 +19,8 @@ from typing import NoReturn
 
 from ..runtime.aside import LAST_LINES, Caller, log_writer
 
+logger = logging.getLogger("django_vtqueue")
+
 READY = "READY=1"
 STOPPING = "STOPPING=1"
 WATCHDOG = "WATCHDOG=1"
@@ -83,6 +85,24 @@ def write_lines_at_once() -> None:
 def open_devnull() -> int:
     """Return a descriptor of /dev/null for writing, opened once; asked for early: later there may be no free one."""
     return os.open(os.devnull, os.O_WRONLY)
+
+
+_ending = threading.Lock()
+
+
+def end_if_log_is_deleted() -> None:
+    """Have this process end if the log of its SQLite database is deleted: it has to open the database anew."""
+    from ..engines import when_log_is_deleted  # this module is used before Django is set up
+
+    when_log_is_deleted.append(_end_without_log)
+
+
+def _end_without_log(error: Exception) -> NoReturn:
+    """Say so, and end this process with code 1: it closes no connection, and its leases end by themselves."""
+    _ending.acquire()  # no other thread says it, too
+    end_within(2 * FLUSHED_WITHIN)  # a handler of its log may hang
+    logger.critical("%s. This process ends now", error)
+    exit_at_once(1)
 
 
 def exit_at_once(code: int, seconds: float = FLUSHED_WITHIN) -> NoReturn:

@@ -22,7 +22,7 @@ from ..core.clock import NEVER, SECOND, microseconds
 from ..core.grace import RENEWED_AFTER
 from ..core.ids import new_worker_id
 from ..core.settlement import released_unfinished
-from ..engines import new_engine
+from ..engines import LogDeleted, new_engine
 from ..models import Job, WorkerProcess
 from ..queue.doorbell import exists, folder_of, path_of, remove, ring_worker
 from ..queue.origin import ORIGIN_CHANGED, record_origin
@@ -113,6 +113,7 @@ class Supervisor:
         if time.monotonic() >= self._watchdog_at:
             self._watchdog_at = time.monotonic() + 1
             notify_systemd(WATCHDOG)
+            self.in_database(lambda: None)  # which looks at the file
         with suppress(Empty):
             self._stop_calls.get(LOOK_AT_CHILDREN)
             self.pass_stop_on()
@@ -235,6 +236,8 @@ class Supervisor:
         try:
             self.engine.replaced()  # the step is to find the file that is there now
             return step()
+        except LogDeleted:
+            raise
         except Exception as error:
             if self.engine.trouble(error) is None and not self._logged:
                 self._logged = True

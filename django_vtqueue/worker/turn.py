@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ..core.clock import NEVER, microseconds
 from ..core.job import HeldJob, Scope
-from ..engines import Trouble
+from ..engines import LogDeleted, Trouble
 from ..execution.outcomes import Outcome
 from ..queue.claims import Claims, Taken, start_attempt
 from ..queue.workers import QUIET, STOP
@@ -151,7 +151,12 @@ class Turns:
         return self.claims.claim(self.scopes, free, worker_id, now, grace_period=grace, ahead=ahead, only_due=only_due)
 
     def recover(self, error: Exception) -> None:
-        """Go on after an error: wait if the database has a passing trouble, else settle the outcomes one by one."""
+        """Go on after an error: wait if the database has a passing trouble, else settle the outcomes one by one.
+
+        Where the process is the worker's own, LogDeleted has ended it; in a caller's the worker ends.
+        """
+        if isinstance(error, LogDeleted):
+            raise error
         trouble = self.engine.trouble(error)
         if trouble is Trouble.BUSY:
             self.pacing.note_busy()

@@ -19,7 +19,7 @@ from ...core.job import ClaimKey
 from ..routing import shares_disk
 from . import wal
 from .cursor import execute
-from .file import File, never_created
+from .file import File, FileExchanged, never_created
 from .file_checks import require_safe_file
 from .lock import (
     BUSY,
@@ -36,6 +36,7 @@ from .lock import (
     writable,
 )
 from .mounts import MOST_SKEW, clock_offset
+from .opened import check
 from .task_transaction import task_transaction
 
 Read = TypeVar("Read")
@@ -102,6 +103,8 @@ class SQLiteConnection:
                 with begun_fairly(self.connection):  # perhaps a second one, in the place of the first
                     stack.enter_context(block)
             yield
+        if not connection.in_atomic_block:
+            self._committed(connection)
 
     @contextmanager
     def snapshot(self) -> Iterator[int]:
@@ -130,9 +133,32 @@ class SQLiteConnection:
             return act()
 
     def _transaction(self, connection: BaseDatabaseWrapper, look: Callable[[float], T]) -> AbstractContextManager[T]:
+        self._before_write(connection)
         if connection.in_atomic_block or not connection.autocommit:
             return nullcontext(look(0.0))
-        return WriteTransaction(connection, self._held if self._file else None, look)
+        held = self._held if self._file else None
+        return WriteTransaction(connection, held, look, lambda: self._committed(connection))
+
+    def _before_write(self, connection: BaseDatabaseWrapper) -> None:
+        """Open the file that is there if it is another one than before; raise LogDeleted if only its log is gone.
+
+        A control loop, which waits until that file has settled, and a transaction of the caller's get FileExchanged.
+        """
+        try:
+            self._committed(connection)
+        except FileExchanged:
+            if self._file or connection.connection is not None:
+                raise
+            connection.ensure_connection()
+
+    def _committed(self, connection: BaseDatabaseWrapper) -> None:
+        """Raise LogDeleted, or FileExchanged, if no other connection can see what was committed just now."""
+        try:
+            check(connection)
+        except FileExchanged:
+            if not connection.in_atomic_block:
+                connection.close()
+            raise
 
     def task_transaction(
         self, seconds: float, first: Callable[[], None] = lambda: None
@@ -178,6 +204,7 @@ class SQLiteConnection:
         if self._file is None:
             return False
         self._file.check()
+        check(self.connection)
         replaced, self._file.exchanged = self._file.exchanged, False
         return replaced
 
@@ -219,16 +246,19 @@ class SQLiteConnection:
         outcome: Callable[[Any], Any] = _changed,
     ) -> Any:
         """Execute one statement that writes, in the caller's transaction or in one of its own; see _run."""
+        self._before_write(connection)
         if connection.in_atomic_block or not connection.autocommit:
             return self._change(connection, sql, values, outcome)
         try:
-            return alone(connection, lambda: self._execute(connection, sql, values, outcome))
+            done = alone(connection, lambda: self._execute(connection, sql, values, outcome))
         except OperationalError as error:
             if not is_stale(error):
                 raise
             stale = error.__cause__
-        with closing(beside(connection, stale)) as second:
-            return alone(second, lambda: self._execute(second, sql, values, outcome))
+            with closing(beside(connection, stale)) as second:
+                done = alone(second, lambda: self._execute(second, sql, values, outcome))
+        self._committed(connection)
+        return done
 
     def _change(
         self,

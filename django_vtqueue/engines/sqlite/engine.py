@@ -24,9 +24,9 @@ from . import statements as sql
 from .connection import all_rows
 from .cursor import has_open_cursor
 from .due import SQLiteDue
-from .file import outdated
 from .limits import SQLiteLimits
 from .lock import always, replace_begin
+from .opened import outdated
 from .overflow import SQLiteOverflow
 from .settling import SQLiteSettling
 from .statements import guard

@@ -8,14 +8,11 @@ import time
 from math import inf
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
-from weakref import WeakKeyDictionary
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import OperationalError
 
 SETTLED = 1.0  # seconds without a change: a new file may be half copied, and the old one's log still lie beside it
-
-LOOK_AT_FILE = 0.1  # seconds between two looks at the file of a connection
 
 Inode = tuple[int, int]
 
@@ -39,33 +36,21 @@ class FileExchanged(OperationalError):
 
 
 class File:
-    """What lies at a database's path, and the log (WAL) beside it.
-
-    Both count: no other connection sees what is committed into a log that was deleted.
-    """
+    """What lies at a database's path."""
 
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
         self.path = path_of(str(connection.settings_dict["NAME"]))
         self.exchanged = False  # since the engine has last asked, and set it back
         self._opened = look(self.path).inode
         self._log_path = log_of(self.path)
-        self._log: Inode | None = None  # not known: the last connection that is closed deletes it
         self._seen: tuple[Inode | None, int] | None = None
         self._settled_at = 0.0  # monotonic
-        self._raw: object = None  # the connection of sqlite3
 
     def check(self) -> None:
         """Raise FileExchanged if the file that was opened is no longer there."""
-        log = look(self._log_path).inode
-        if look(self.path).inode != self._opened or self._log not in (None, log):
+        if look(self.path).inode != self._opened:
             self._opened = self._seen = None
             raise FileExchanged(self.path)
-        self._log = log
-
-    def read_by(self, raw: object) -> None:
-        """Forget the log if this connection was opened anew: the one that was closed before may have deleted it."""
-        if raw is not self._raw:
-            self._raw, self._log = raw, None
 
     def log_size(self) -> int:
         """Return the bytes of the log; 0 if there is none."""
@@ -73,7 +58,6 @@ class File:
 
     def open(self) -> None:
         """Note which file is about to be opened; raise FileExchanged until a file that is new there has settled."""
-        self._log = None
         inode, size = look(self.path)
         if inode and inode == self._opened:
             return
@@ -85,30 +69,6 @@ class File:
             raise FileExchanged(self.path, left)
         self._opened, self.exchanged = inode, True
         self._log_path = log_of(self.path)
-
-
-_files: "WeakKeyDictionary[BaseDatabaseWrapper, tuple[File, float]]" = WeakKeyDictionary()
-
-
-def outdated(connection: BaseDatabaseWrapper) -> bool:
-    """Return whether the file of an open connection was exchanged or deleted since the first call.
-
-    False for a database that is no file.
-    """
-    if connection.vendor != "sqlite" or connection.is_in_memory_db():  # type: ignore[attr-defined]
-        return False
-    now = time.monotonic()
-    file, looked_at = _files.get(connection) or (File(connection), 0.0)
-    if now - looked_at < LOOK_AT_FILE:
-        return False
-    _files[connection] = file, now
-    file.read_by(connection.connection)
-    try:
-        file.check()
-    except FileExchanged:
-        del _files[connection]
-        return True
-    return False
 
 
 def never_created(params: dict[str, Any]) -> dict[str, Any]:
@@ -138,6 +98,8 @@ def look(path: str) -> Look:
     """Return what a file looks like now."""
     try:
         status = os.stat(path)
-    except OSError:
+    except OSError as error:
+        if error.errno is None:  # TaskTimeout, which is raised in a thread at any call
+            raise
         return Look()
     return Look((status.st_dev, status.st_ino), status.st_size)

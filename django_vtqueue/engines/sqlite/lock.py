@@ -256,16 +256,21 @@ class WriteTransaction(Generic[T]):
     ``look``: the block is given what it finds; if that is nothing, there is no transaction (see ``begin``).
     ``held``: given by a control loop, and called with the seconds for which the lock was held. Then the lock is not
     waited for. After each statement the thread waits for the interpreter while it has the lock, so the switch interval
-    is made short for the block.
+    is made short for the block. ``committed``: called after the commit, last of all.
     """
 
     def __init__(
-        self, connection: BaseDatabaseWrapper, held: Callable[[float], None] | None, look: Callable[[float], T]
+        self,
+        connection: BaseDatabaseWrapper,
+        held: Callable[[float], None] | None,
+        look: Callable[[float], T],
+        committed: Callable[[], None] = lambda: None,
     ) -> None:
         self._connection = connection
         self._second: BaseDatabaseWrapper | None = None  # in the place of the first, which reads an old snapshot
         self._raw: sqlite3.Connection = connection.connection
         self._look = look
+        self._committed = committed
         self._errors = connection.wrap_database_errors
         self._held = held
         self._began = 0.0  # monotonic
@@ -311,6 +316,8 @@ class WriteTransaction(Generic[T]):
             finally:
                 if self._held:
                     self._held(clock.monotonic() - self._began)
+        if kind is None and self._ours:
+            self._committed()
 
     def _step_beside(self, stale: StaleSnapshot) -> None:
         """Go on with a second connection, which is this thread's until the end."""

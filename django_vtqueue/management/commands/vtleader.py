@@ -20,7 +20,7 @@ from ...patterns.holder import Holder
 from ...patterns.lease import leader
 from ...runtime.forks import handling_signals
 from ...worker.logging_setup import log_lines
-from ...worker.process import ending_with_program
+from ...worker.process import end_if_log_is_deleted, ending_with_program
 from ..preconditions import refuse_file
 
 logger = logging.getLogger("django_vtqueue")
@@ -65,6 +65,7 @@ class Command(BaseCommand):
         owns_process = bool(getattr(self, "_called_from_command_line", False))
         if owns_process:
             reap_orphans()
+            end_if_log_is_deleted()
         ending = ending_with_program() if owns_process else nullcontext()
         with ending, log_lines(sys.stderr if owns_process else self.stderr, options["verbosity"]):
             try:

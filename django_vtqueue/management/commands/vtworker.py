@@ -39,6 +39,7 @@ from ...worker.outage import Outage
 from ...worker.process import (
     READY,
     CannotRun,
+    end_if_log_is_deleted,
     ending_with_program,
     fill_streams,
     notify_systemd,
@@ -116,6 +117,8 @@ class Command(BaseCommand):
                     refuse_copy(backend)
             if reload and owns_process:
                 sys.exit(run_with_reload())
+            if owns_process:
+                end_if_log_is_deleted()
             if engine_for(backend.database).private():
                 self.run_inline(backend, worker_options, log)
                 return

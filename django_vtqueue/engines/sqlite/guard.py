@@ -1,0 +1,149 @@
+"""The guard of a database file in WAL mode: while a process has one, no process deletes the log beside that file.
+
+SQLite deletes the log (``-wal``) when the last connection is closed. It knows others by their POSIX locks, and a
+process loses those of a file when any of its code closes any descriptor of that file: that of a copy, or of a download.
+The locks of Linux that belong to an open file description (OFD) are not lost so. A guard holds two of them, where
+SQLite itself has locks for reading: all that others notice of it is one more connection.
+"""
+
+import atexit
+import fcntl
+import os
+import sqlite3
+import struct
+import threading
+from _thread import start_new_thread
+from contextlib import closing, suppress
+from urllib.parse import quote
+
+from .file import Inode, log_of, look
+
+# Where SQLite puts its locks, as (first byte, length); a part of its file format, in its os_unix.c.
+SHARED = 0x40000002, 510  # of the database: each connection reads it; who can write it alone deletes the log
+INDEX_USED = 128, 1  # of the index of the log (-shm): each process reads it; who finds it free begins the index anew
+WRITING = 120, 2  # of the index: who commits, and who copies the log into the database
+
+OFD_SETLK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
+OFD_SETLKW: int | None = getattr(fcntl, "F_OFD_SETLKW", None)
+
+
+def _lock(descriptor: int, command: int, kind: int, place: tuple[int, int]) -> None:
+    """Change a lock; raise OSError if another one is in the way (SETLKW waits for that), or there are no such locks."""
+    fcntl.fcntl(descriptor, command, struct.pack("hhqqi4x", kind, os.SEEK_SET, *place, 0))
+
+
+class Guard:
+    """That of one file, in this process; ``log``: the one that nobody can delete, None while the guard has no lock.
+
+    Its descriptors stay open as long as the file is in its place: to close them would drop SQLite's own locks.
+    """
+
+    def __init__(self, path: str, inode: Inode) -> None:
+        self.path, self.inode = path, inode
+        self.log: Inode | None = None
+        self.over_at: float | None = None  # monotonic: see opened.judge
+        real = os.path.realpath(path)
+        self._index = f"{real}-shm"
+        self._places = {real: SHARED, self._index: INDEX_USED}
+        self._descriptors: dict[str, int] = {}
+        self._fence = -1
+        self._fenced = self._released = False
+
+    def stand(self) -> None:
+        """Take the locks, as far as the system has them, and has a descriptor left."""
+        if OFD_SETLK is None or self.log or self._released:
+            return
+        with suppress(OSError):
+            for path, place in self._places.items():
+                if path not in self._descriptors:
+                    self._descriptors[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                _lock(self._descriptors[path], OFD_SETLK, fcntl.F_RDLCK, place)
+            self.log = look(log_of(self.path)).inode
+
+    def fence(self) -> None:
+        """Have all that still use a log that was deleted write no more: their commits fail, nothing is copied.
+
+        What they would copy into the database would be mixed with what others write by now. A commit that is under way
+        keeps the fence from standing.
+        """
+        if OFD_SETLK is None or self._fenced or self._index not in self._descriptors:
+            return
+        with suppress(OSError):
+            if self._fence < 0:  # the file has no name any more
+                name = f"/proc/self/fd/{self._descriptors[self._index]}"
+                self._fence = os.open(name, os.O_RDWR | os.O_CLOEXEC)
+            _lock(self._fence, OFD_SETLK, fcntl.F_WRLCK, WRITING)
+            self._fenced = True
+
+    def fence_for_good(self) -> None:
+        """Have the fence stand when the commits are over that are under way, perhaps that of the caller."""
+        if OFD_SETLKW is not None and not self._fenced and self._fence >= 0:
+            self._fenced = True
+            with suppress(RuntimeError):  # the system gives no thread
+                start_new_thread(_lock, (self._fence, OFD_SETLKW, fcntl.F_WRLCK, WRITING))
+
+    def open_fence(self) -> None:
+        """Let them write again."""
+        if OFD_SETLK is not None and self._fenced:
+            self._fenced = False
+            with suppress(OSError):
+                _lock(self._fence, OFD_SETLK, fcntl.F_UNLCK, WRITING)
+
+    def release(self) -> None:
+        """Have the end of this process be that of any other: if it is the last one, the log is copied and deleted.
+
+        If the log was deleted already the locks stay until the process is gone: so no connection of it copies anything.
+        """
+        if OFD_SETLK is None or not self.log or look(log_of(self.path)).inode != self.log:
+            return
+        with suppress(OSError, sqlite3.Error):
+            for path, descriptor in self._descriptors.items():
+                _lock(descriptor, fcntl.F_SETLK, fcntl.F_RDLCK, self._places[path])  # SQLite's own, if they were lost
+                _lock(descriptor, OFD_SETLK, fcntl.F_UNLCK, self._places[path])
+            uri = f"file:{quote(self.path)}?mode=rw"
+            with closing(sqlite3.connect(uri, timeout=0, uri=True)) as last:  # perhaps no other one is open here
+                last.execute("PRAGMA schema_version").fetchall()
+        self.log, self._released = None, True
+
+    def close(self) -> None:
+        """Close what belongs to a file that is not in its place any more, or to the parent of a forked process."""
+        for descriptor in {*self._descriptors.values(), self._fence} - {-1}:
+            with suppress(OSError):
+                os.close(descriptor)
+        self._descriptors, self._fence = {}, -1
+
+
+_guards: dict[str, Guard] = {}  # by database alias
+_changing = threading.Lock()
+
+
+def guard_of(alias: str, path: str, inode: Inode) -> Guard:
+    """Return the guard of the file that an alias has now; it stands, if it can."""
+    with _changing:
+        guard = _guards.get(alias)
+        if not guard or (guard.path, guard.inode) != (path, inode):
+            if guard:
+                guard.close()
+            guard = _guards[alias] = Guard(path, inode)
+        guard.stand()
+        return guard
+
+
+@atexit.register
+def _release_all() -> None:
+    with _changing:
+        for guard in _guards.values():
+            guard.release()
+
+
+def _forget() -> None:
+    """Have a forked process begin without guards: a lock that it shares with its parent would be released by either."""
+    global _changing
+    _changing = threading.Lock()
+    for guard in _guards.values():
+        guard.close()
+    _guards.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,108 @@
+"""What a connection has opened, a database file and its log (WAL), and whether both are still in their places.
+
+A log that was deleted, or exchanged, while its database stayed is seen by those that have it open, and by no one else.
+Whoever writes on mixes the two in the database file, and destroys it. So nothing of ours goes on with such a file.
+"""
+
+import time
+from contextlib import suppress
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from ...core.clock import monotonic
+from ..routing import options_of_database
+from ..trouble import LogDeleted, when_log_is_deleted
+from .file import SETTLED, FileExchanged, Inode, log_of, look, path_of
+from .guard import Guard, guard_of
+
+OPENED = "_vtqueue_opened"  # the name of an attribute of Django's connections
+LOOK_AGAIN = 0.01  # seconds
+
+
+class Opened:
+    """What one connection of sqlite3 has opened; ``log``: None as long as there was none. ``path``: "" for memory."""
+
+    def __init__(self, connection: BaseDatabaseWrapper) -> None:
+        self.raw = connection.connection
+        self.alias = connection.alias
+        memory = connection.is_in_memory_db()  # type: ignore[attr-defined]
+        self.path = "" if memory else path_of(str(connection.settings_dict["NAME"]))
+        self.inode = look(self.path).inode if self.path else None
+        self.log_path = log_of(self.path) if self.path else ""
+        self.log: Inode | None = None
+        self.guard: Guard | None = None
+
+    def has_same_log(self) -> bool:
+        """Return whether its log is in its place, or there is none."""
+        log = look(self.log_path).inode if self.path else None
+        if self.log is None and log and self.inode:
+            self.guard = guard_of(self.alias, self.path, self.inode)
+            self.log = self.guard.log or log
+        return log == self.log
+
+    def has_same_file(self) -> bool:
+        """Return whether its database file is in its place."""
+        return not self.path or look(self.path).inode == self.inode
+
+    def judge(self) -> None:
+        """Raise LogDeleted, or FileExchanged if within a moment another database, or none, is in the place of this one.
+
+        Who exchanges a database deletes the log of the old one just before.
+        """
+        assert self.guard  # there was a log
+        self.guard.over_at = self.guard.over_at or monotonic() + SETTLED
+        while self.has_same_file():
+            self.guard.fence()
+            if self.has_same_log():  # the disk has failed for a moment
+                break
+            if monotonic() >= self.guard.over_at:
+                error = LogDeleted(self.path)
+                for act in when_log_is_deleted:
+                    act(error)
+                self.guard.fence_for_good()
+                raise error
+            time.sleep(LOOK_AGAIN)
+        self.guard.open_fence()
+        self.guard.over_at = None
+        if not self.has_same_file():
+            raise FileExchanged(self.path)
+
+
+def opened_by(connection: BaseDatabaseWrapper) -> Opened:
+    """Return what a connection that is open has opened; it is noted when this is first called, and guarded."""
+    opened: Opened | None = vars(connection).get(OPENED)
+    if opened is None or opened.raw is not connection.connection:
+        opened = vars(connection)[OPENED] = Opened(connection)
+    return opened
+
+
+def check(connection: BaseDatabaseWrapper) -> None:
+    """Raise LogDeleted, or FileExchanged, if the log of an open connection is not in its place."""
+    opened = opened_by(connection)
+    if not opened.has_same_log():
+        opened.judge()
+
+
+def outdated(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether the file of an open connection was exchanged or deleted since the first call.
+
+    False for a database that is no file. Raise LogDeleted if only the log was.
+    """
+    if connection.vendor != "sqlite":
+        return False
+    try:
+        check(connection)
+    except FileExchanged:
+        return True
+    return not opened_by(connection).has_same_file()
+
+
+def guard_connection(connection: BaseDatabaseWrapper, **kwargs: object) -> None:
+    """Guard the file of a connection that was just opened, whoever did so, if a queue is in that database."""
+    if connection.vendor != "sqlite":
+        return
+    with suppress(Exception):  # settings that are wrong, apps that are not ready: then the first publish guards it
+        if options_of_database(connection.alias):
+            opened = opened_by(connection)
+            if not opened.has_same_log() and opened.guard:
+                opened.guard.fence()

@@ -1,0 +1,308 @@
+"""The files of a SQLite database in use are copied by a process that uses them, or its log (WAL) is deleted."""
+
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from ..processes.conftest import environment
+from ..processes.database import Database, inode
+from ..processes.running import MANAGE, Start, python
+from ..waiting import wait_until
+from .exchange import move_over
+
+pytestmark = pytest.mark.sqlite("its log is a file beside it")
+DELETED = "the log of the database was deleted or exchanged while this process used it"
+
+# A process of a site: it does what a line says, and answers with a line.
+SITE = """
+import os, sys
+import django
+django.setup()
+from django.db import connection, connections, transaction
+from tests.project import tasks
+
+def enqueue(path, text):
+    try:
+        return tasks.note.enqueue(path, text).id
+    finally:
+        if not connection.in_atomic_block:
+            connection.close_if_unusable_or_obsolete()  # as at the end of a request
+
+def enqueue_in_a_transaction(path, text):
+    with transaction.atomic():
+        return enqueue(path, text)
+
+def enqueue_and_close(path, text):
+    try:
+        return enqueue(path, text)
+    finally:
+        connections.close_all()
+
+def write(name):
+    tasks.Effect.objects.create(name=name)
+    connection.close_if_unusable_or_obsolete()  # as at the end of a request
+
+def open_and_close(path):
+    open(path).close()
+
+def copy_by_a_task(*given):
+    return tasks.copy_files.enqueue(*given).id
+
+def fork():
+    connections.close_all()
+    if os.fork():
+        sys.exit()
+    return os.getpid()
+
+for line in sys.stdin:
+    verb, *given = line.split()
+    try:
+        print(verb, globals()[verb](*given), flush=True)
+    except Exception as error:
+        print(verb, type(error).__name__, error, flush=True)
+"""
+
+
+class Site:
+    """A process of a site."""
+
+    def __init__(self, database: Database, **variables: str) -> None:
+        self.process = subprocess.Popen(
+            python("-c", SITE),
+            env=environment(database, **variables),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def __call__(self, verb: str, *given: object) -> str:
+        """Have it do something; return what it answers."""
+        assert self.process.stdin
+        assert self.process.stdout
+        self.process.stdin.write(f"{verb} {' '.join(map(str, given))}\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline().removeprefix(f"{verb} ").rstrip("\n")
+
+    def end(self) -> int:
+        """Have it end as a process does that is told to; return its exit code."""
+        assert self.process.stdin
+        self.process.stdin.close()
+        return self.process.wait(30)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream:
+                stream.close()
+
+
+@pytest.fixture
+def site(database: Database) -> Iterator[Callable[..., Site]]:
+    """Return a function that starts a process of a site on the database of the test."""
+    sites: list[Site] = []
+
+    def start(**variables: str) -> Site:
+        sites.append(Site(database, **variables))
+        return sites[-1]
+
+    yield start
+    for each in sites:
+        each.kill()
+
+
+def log_of(database: Database) -> Path:
+    return Path(f"{database.path}-wal")
+
+
+def come_and_go(database: Database) -> None:
+    """Open the file in a process that ends at once, as a command does: it closes the last connection that it knows."""
+    program = (
+        "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT * FROM project_effect'); c.close()"
+    )
+    subprocess.run(python("-c", program, str(database.path)), check=True)
+
+
+def delete_log(database: Database) -> None:
+    for suffix in ("-wal", "-shm"):
+        Path(f"{database.path}{suffix}").unlink(missing_ok=True)
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text().split() if path.exists() else []
+
+
+def assert_sound(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+# -- the log stays -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arguments", [(), ("--processes", "2")], ids=["threads", "processes"])
+def test_a_task_that_copies_the_files_costs_no_job(
+    database: Database, start_worker: Start, site: Callable[..., Site], tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    """However often a task copies the files of the database, what is enqueued later is run, and the file is sound."""
+    worker, done = start_worker(*arguments), tmp_path / "done"
+    log, copies = inode(log_of(database)), tmp_path / "copies"
+    copies.mkdir()
+    for number in range(1, 4):
+        first, second = site(), site()
+        first("copy_by_a_task", database.path, copies, done)
+        wait_until(lambda times=number: lines(done).count("copied") == times)
+        assert first.end() == 0
+        come_and_go(database)
+        assert "Error" not in second("enqueue", done, f"later-{number}")
+        assert second.end() == 0
+        wait_until(lambda text=f"later-{number}": text in lines(done))
+    assert inode(log_of(database)) == log
+    assert worker.terminate() == 0
+    assert_sound(database.path)
+
+
+@pytest.mark.parametrize("age", ["0", "null"], ids=["closed", "persistent"])
+@pytest.mark.parametrize("verb", ["enqueue", "write"])
+def test_a_process_of_the_site_that_opens_the_file_loses_nothing(
+    database: Database, site: Callable[..., Site], tmp_path: Path, verb: str, age: str
+) -> None:
+    """A view may open and close the file: what its process enqueues, and writes by the ORM, stays seen by others."""
+    first = site(VTQUEUE_TEST_CONNECTION=f'{{"CONN_MAX_AGE": {age}}}')
+    given = ("name",) if verb == "write" else (tmp_path / "done", "text")
+    table = "project_effect" if verb == "write" else "vtqueue_job"
+    for number in range(1, 4):
+        assert "Error" not in first(verb, *given)
+        first("open_and_close", database.path)
+        come_and_go(database)
+        assert "Error" not in first(verb, *given)
+        assert database.rows(f"SELECT count(*) FROM {table}")[0][0] == 2 * number
+    assert first.end() == 0
+    assert_sound(database.path)
+
+
+@pytest.mark.parametrize("verb", ["enqueue", "enqueue_and_close"])
+def test_the_last_process_that_ends_leaves_the_file_alone(
+    database: Database, start_worker: Start, site: Callable[..., Site], tmp_path: Path, verb: str
+) -> None:
+    """When all have ended in order, the one file is the whole database, and can be copied by itself."""
+    worker, publisher = start_worker(), site()
+    assert "Error" not in publisher(verb, tmp_path / "done", "text")
+    publisher("open_and_close", database.path)
+    wait_until(lambda: lines(tmp_path / "done"))
+    assert worker.terminate() == 0
+    assert log_of(database).exists()
+    assert publisher.end() == 0
+    assert not log_of(database).exists()
+    assert database.rows("SELECT state FROM vtqueue_job")[0][0] == "SUCCESSFUL"
+
+
+def test_a_forked_process_has_a_guard_of_its_own(database: Database, site: Callable[..., Site], tmp_path: Path) -> None:
+    """Neither the end of its parent, nor a file that it opens itself, takes the log from it."""
+    parent = site()
+    assert "Error" not in parent("enqueue", tmp_path / "done", "first")
+    assert int(parent("fork")) != parent.process.pid
+    wait_until(lambda: parent.process.poll() is not None)
+    for number in range(1, 4):
+        assert "Error" not in parent("enqueue", tmp_path / "done", number)
+        parent("open_and_close", database.path)
+        come_and_go(database)
+        assert database.rows("SELECT count(*) FROM vtqueue_job")[0][0] == 1 + number
+
+
+def test_a_publisher_notices_another_file(
+    database: Database, site: Callable[..., Site], empty_file: Path, tmp_path: Path
+) -> None:
+    """With a persistent connection, too, the next job is stored in the file that is there."""
+    publisher = site(VTQUEUE_TEST_CONNECTION='{"CONN_MAX_AGE": null}')
+    assert "Error" not in publisher("enqueue", tmp_path / "done", "first")
+    move_over(Path(shutil.copy(empty_file, tmp_path / "other")), database.path)
+    assert "Error" not in publisher("enqueue", tmp_path / "done", "kept")
+    assert database.rows("SELECT count(*) FROM vtqueue_job")[0][0] == 1
+
+
+def test_the_journal_mode_can_be_changed_when_all_have_ended(
+    database: Database, site: Callable[..., Site], tmp_path: Path
+) -> None:
+    """Nothing is left of a guard when its process is gone, be it killed."""
+    publisher = site()
+    assert "Error" not in publisher("enqueue", tmp_path / "done", "first")
+    publisher.kill()
+    with closing(sqlite3.connect(database.path)) as connection:
+        assert connection.execute("PRAGMA journal_mode = DELETE").fetchone() == ("delete",)
+
+
+# -- the log is deleted ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arguments", [(), ("--processes", "2")], ids=["threads", "processes"])
+def test_a_worker_ends_when_its_log_is_deleted(
+    database: Database, start_worker: Start, site: Callable[..., Site], tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    """It says so in one line, and writes nothing more: what is enqueued after that is run by the next worker."""
+    worker = start_worker(*arguments)
+    done = tmp_path / "done"
+    before = site()
+    assert "Error" not in before("enqueue", done, "before")
+    wait_until(lambda: lines(done))
+    before.kill()
+    delete_log(database)
+    after = site()
+    assert [("Error" in after("enqueue", done, f"after-{number}")) for number in range(5)] == [False] * 5
+    assert worker.wait() == 1
+    assert DELETED in worker.log
+    assert "Traceback" not in worker.log
+    assert len(worker.lines(DELETED)) <= 3  # each process says it once
+    assert_sound(database.path)
+    start_worker("--drain", ready=False)
+    wait_until(lambda: {f"after-{number}" for number in range(5)} <= set(lines(done)))
+    assert_sound(database.path)
+
+
+def test_a_consumer_ends_when_its_log_is_deleted(database: Database, start: Start, tmp_path: Path) -> None:
+    """``Queue.run`` raises LogDeleted: the process is its caller's to end."""
+    consumer = start("-m", "tests.processes.consumer", str(tmp_path))
+    consumer.wait_for("ready")
+    wait_until(log_of(database).exists)
+    wait_until(lambda: "0" not in [str(len(database.rows("SELECT 1")))])
+    delete_log(database)
+    come_and_go(database)
+    assert consumer.wait() == 1
+    assert f"LogDeleted: {DELETED}" in consumer.log
+    assert_sound(database.path)
+
+
+def test_a_leader_ends_when_its_log_is_deleted(database: Database, start: Start) -> None:
+    """So does its command; the next instance leads in the database that is there."""
+    leader = start(MANAGE, "vtleader", "import", "--ttl", "2", "--", "sleep", "1000")
+    leader.wait_for("runs sleep")
+    delete_log(database)
+    come_and_go(database)
+    assert leader.wait() == 1
+    assert DELETED in leader.log
+    assert_sound(database.path)
+
+
+@pytest.mark.parametrize("verb", ["enqueue", "enqueue_in_a_transaction"])
+def test_a_publisher_is_told_that_its_log_was_deleted(
+    database: Database, site: Callable[..., Site], tmp_path: Path, verb: str
+) -> None:
+    """``enqueue`` raises LogDeleted, each time; the process writes nothing into the database, not even at its end."""
+    publisher = site(VTQUEUE_TEST_CONNECTION='{"CONN_MAX_AGE": null}', VTQUEUE_TEST_TIMEOUT="1")
+    assert "Error" not in publisher(verb, tmp_path / "done", "first")
+    delete_log(database)
+    other = site()
+    assert "Error" not in other(verb, tmp_path / "done", "other")
+    for _ in range(2):
+        assert publisher(verb, tmp_path / "done", "lost").startswith("LogDeleted the log of the database was deleted")
+    wait_until(lambda: "OperationalError database is locked" in publisher("write", "lost"))
+    assert "Error" not in other(verb, tmp_path / "done", "another")
+    assert publisher.end() == 0
+    assert database.rows("SELECT count(*) FROM vtqueue_job")[0][0] == 2
+    assert "Error" not in other(verb, tmp_path / "done", "one-more")
+    assert_sound(database.path)
