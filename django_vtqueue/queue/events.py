@@ -28,7 +28,8 @@ def send_event(
 
     ``job_id``: its id (that of its task's result), or the result; or, instead, ``unique_key`` and ``queue_name``: the
     unfinished job of that queue with this key. ``using``: a database alias (default: the one of your settings). It is
-    part of the caller's transaction. Returns whether there is such a job, and it has not ended.
+    part of the caller's transaction, if that is of this database. Returns whether there is such a job that has not
+    ended.
 
     Give a value, True say, if the task has a timeout: after it ``wait_for`` returns None, as for an event without one.
 

@@ -194,6 +194,18 @@ def test_weights(database: Database, start_worker: Start, how: list[str]) -> Non
     assert {row["queues"] for row in workers} == {"default,emails"}
 
 
+@both_engines
+def test_weights_of_short_jobs(database: Database, start_worker: Start, journal: Journal) -> None:
+    """Of jobs of some milliseconds 3 of 4 are emails, too, as long as jobs of both queues wait."""
+    for queue in ("default", "emails"):
+        database.enqueue_many(limited.in_queue.using(queue_name=queue), [(str(journal.path), 0.004)] * 400)
+    start_worker("--queues", "emails:3,default:1", "--threads", "2")
+    wait_until(lambda: not database.unfinished())
+    rows = database.rows("SELECT queue_name FROM vtqueue_job ORDER BY started_at, id LIMIT 400")
+    emails = sum(row["queue_name"] == "emails" for row in rows)
+    assert 290 <= emails <= 310, emails
+
+
 @pytest.mark.parametrize(
     ("queues", "expected"),
     [

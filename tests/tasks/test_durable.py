@@ -675,3 +675,17 @@ def test_what_is_no_snooze(until: Any) -> None:
     """Anything but a duration or a moment is refused where it is raised."""
     with pytest.raises(ValueError, match="Snooze takes seconds, a timedelta or a datetime, not"):
         Snooze(until)
+
+
+def test_two_families_that_hold_each_others_key() -> None:
+    """Each parent waits for a child behind the other parent, until one of them is cancelled."""
+    other = {"a": "b", "b": "a"}
+    CODE["run"] = lambda context: context.gather(
+        "all", [call(durable.ordered_child, other[context.task_result.args[0]])]
+    )
+    parents = {name: durable.ordered_parent.enqueue(name) for name in other}
+    run_pending(until=timedelta(days=3))
+    assert {durable.ordered_parent.get_result(parent.id).status for parent in parents.values()} == {"READY"}
+    control.cancel([parents["a"].id])
+    run_pending(until=timedelta(days=6))
+    assert durable.ordered_parent.get_result(parents["b"].id).status == "SUCCESSFUL"

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,7 +11,18 @@ from django.db import transaction
 from django.test import Client
 from pytest_django import Settings
 
-from django_vtqueue import DuplicateJob, PayloadTooLarge, Queue, QueueFull, TaskResultStatus, call, enqueue_many, task
+from django_vtqueue import (
+    DuplicateJob,
+    PayloadTooLarge,
+    Queue,
+    QueueFull,
+    TaskResultStatus,
+    call,
+    control,
+    enqueue_many,
+    send_event,
+    task,
+)
 from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.tasks.compat import TaskResultDoesNotExist, task_enqueued
 from tests.conftest import ALIAS
@@ -254,6 +266,22 @@ def test_the_admin_and_what_runs(admin_client: Client) -> None:
     assert [each.return_value for each in run_pending()] == [1, 3]
     assert set(Job.objects.using(ALIAS).values_list("state", flat=True)) == {"SUCCESSFUL"}
     assert stored() == 2
+
+
+def test_an_event_and_a_cancellation_do_not_wait() -> None:
+    """They act at once, also where the block is rolled back; on_commit has them wait."""
+    waits, cancelled = durable.order.enqueue(7), add.enqueue(1, 2)
+    run_pending()
+    later = add.using(run_after=timedelta(days=1)).enqueue(1, 2)
+    with transaction.atomic():
+        assert send_event(waits.id, "shipped", 7)
+        assert control.cancel([later.id])
+        transaction.on_commit(lambda: control.cancel([waits.id]))
+        transaction.set_rollback(True)
+    assert add.get_result(later.id).status == TaskResultStatus.FAILED
+    run_pending()
+    assert Job.objects.using(ALIAS).get(pk=waits.id).steps["done"][1]["value"] == 7
+    assert add.get_result(cancelled.id).status == TaskResultStatus.SUCCESSFUL
 
 
 # -- steps of durable tasks -------------------------------------------------------------------------------------------
