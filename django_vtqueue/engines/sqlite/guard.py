@@ -55,10 +55,14 @@ class Guard:
             return
         with suppress(OSError):
             for path, place in self._places.items():
-                if path not in self._descriptors:
-                    self._descriptors[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-                _lock(self._descriptors[path], OFD_SETLK, fcntl.F_RDLCK, place)
-            self.log = look(log_of(self.path)).inode
+                _lock(self._opened(path), OFD_SETLK, fcntl.F_RDLCK, place)
+            status = os.fstat(self._opened(log_of(self.path)))  # as long as it is open, no other log has its inode
+            self.log = status.st_dev, status.st_ino
+
+    def _opened(self, path: str) -> int:
+        if path not in self._descriptors:
+            self._descriptors[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return self._descriptors[path]
 
     def fence(self) -> None:
         """Have all that still use a log that was deleted write no more: their commits fail, nothing is copied.
@@ -97,9 +101,9 @@ class Guard:
         if OFD_SETLK is None or not self.log or look(log_of(self.path)).inode != self.log:
             return
         with suppress(OSError, sqlite3.Error):
-            for path, descriptor in self._descriptors.items():
-                _lock(descriptor, fcntl.F_SETLK, fcntl.F_RDLCK, self._places[path])  # SQLite's own, if they were lost
-                _lock(descriptor, OFD_SETLK, fcntl.F_UNLCK, self._places[path])
+            for path, place in self._places.items():
+                _lock(self._descriptors[path], fcntl.F_SETLK, fcntl.F_RDLCK, place)  # SQLite's own, if it was lost
+                _lock(self._descriptors[path], OFD_SETLK, fcntl.F_UNLCK, place)
             uri = f"file:{quote(self.path)}?mode=rw"
             with closing(sqlite3.connect(uri, timeout=0, uri=True)) as last:  # perhaps no other one is open here
                 last.execute("PRAGMA schema_version").fetchall()
