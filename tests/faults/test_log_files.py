@@ -3,17 +3,22 @@
 import shutil
 import sqlite3
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from random import Random
 
 import pytest
+
+from django_vtqueue.core.ids import new_id
 
 from ..processes.conftest import environment
 from ..processes.database import Database, inode
 from ..processes.running import MANAGE, Start, python
 from ..waiting import wait_until
 from .exchange import move_over
+from .scale import MINUTES, scaled
 
 pytestmark = pytest.mark.sqlite("its log is a file beside it")
 DELETED = "the log of the database was deleted or exchanged while this process used it"
@@ -306,3 +311,94 @@ def test_a_publisher_is_told_that_its_log_was_deleted(
     assert database.rows("SELECT count(*) FROM vtqueue_job")[0][0] == 2
     assert "Error" not in other(verb, tmp_path / "done", "one-more")
     assert_sound(database.path)
+
+
+# -- at random ---------------------------------------------------------------------------------------------------------
+
+
+class Load:
+    """Sites that enqueue and open the file, workers that copy it, commands that come and go, and kills, by a seed."""
+
+    def __init__(self, database: Database, site: Callable[..., Site], start_worker: Start, folder: Path) -> None:
+        self.database, self.site, self.start_worker = database, site, start_worker
+        self.done, self.copies = folder / "done", folder / "copies"
+        self.copies.mkdir()
+        self.returned: list[str] = []
+        self.workers = [start_worker("--threads", "3"), start_worker("--processes", "2", "--threads", "2")]
+        self.sites = [site(), site(VTQUEUE_TEST_CONNECTION='{"CONN_MAX_AGE": null}')]
+
+    def take_step(self, random: Random, *more: str) -> None:
+        """Do something at random; ``more``: also one of these."""
+        step = random.choice(["enqueue"] * 8 + ["copy", "open", "command", "kill worker", "kill site", *more])
+        which = random.randrange(2)
+        if step == "enqueue":
+            self.enqueue(which, random.choice(["enqueue", "enqueue_in_a_transaction", "enqueue_and_close"]))
+        elif step == "copy":
+            self.sites[which]("copy_by_a_task", self.database.path, self.copies, self.done)
+        elif step == "open":
+            self.sites[which]("open_and_close", self.database.path)
+        elif step == "command":
+            come_and_go(self.database)
+        elif step == "kill worker":
+            self.workers[which].kill()
+        elif step == "kill site":
+            self.sites[which].kill()
+        elif step == "delete":
+            delete_log(self.database)
+            self.returned.clear()
+        self.replace()
+
+    def enqueue(self, which: int, verb: str) -> None:
+        text = f"job-{len(self.returned)}-{new_id()}"
+        said = self.sites[which](verb, self.done, text)
+        if said.startswith("LogDeleted"):
+            self.sites[which].kill()
+        else:
+            assert "Error" not in said
+            self.returned.append(text)
+
+    def replace(self) -> None:
+        """Start anew what has ended, as a process manager does."""
+        arguments = (("--threads", "3"), ("--processes", "2", "--threads", "2"))
+        self.workers = [
+            self.start_worker(*given, ready=False) if worker.ended() else worker
+            for worker, given in zip(self.workers, arguments, strict=True)
+        ]
+        self.sites = [self.site() if each.process.poll() is not None else each for each in self.sites]
+
+    def finish(self) -> None:
+        """End all that runs, in order, and work off what is left."""
+        for each in self.sites:
+            each.end()
+        for worker in self.workers:
+            worker.terminate()
+        self.start_worker("--drain", ready=False).wait()
+        assert_sound(self.database.path)
+
+
+SECONDS = scaled(15.0, 60 * MINUTES / 4)
+
+
+def test_copies_downloads_and_kills_lose_nothing(
+    database: Database, site: Callable[..., Site], start_worker: Start, tmp_path: Path
+) -> None:
+    """Each job whose enqueue has returned is run, and the file is sound, whoever opens it and whoever dies."""
+    load, random, until = Load(database, site, start_worker, tmp_path), Random(51), time.monotonic() + SECONDS
+    log = inode(log_of(database))
+    while time.monotonic() < until:
+        load.take_step(random)
+    assert inode(log_of(database)) == log
+    load.finish()
+    assert load.returned
+    assert set(load.returned) - set(lines(load.done)) == set()
+
+
+def test_after_the_log_was_deleted_nothing_more_is_lost(
+    database: Database, site: Callable[..., Site], start_worker: Start, tmp_path: Path
+) -> None:
+    """Each job whose enqueue has returned after the last removal of the log is run, and the file is sound."""
+    load, random, until = Load(database, site, start_worker, tmp_path), Random(51), time.monotonic() + SECONDS
+    while time.monotonic() < until:
+        load.take_step(random, "delete")
+    load.finish()
+    assert set(load.returned) - set(lines(load.done)) == set()
