@@ -22,7 +22,7 @@ test-postgresql: .venv/.installed
 
 # Beside libraries, themes and tools that projects have, each installed as it is published, in an environment of its own.
 test-clients: .venv-clients/.installed
-	.venv-clients/bin/python -m pytest -rs tests/clients
+	.venv-clients/bin/python -m pytest -n 2 -rs tests/clients
 
 # What is done to workers, disks and clocks: three minutes, or as long as you like, `make faults MINUTES=15`: each mix
 # lasts that long; the other tests take a larger number of jobs or examples instead. On another pair: `make faults-3.12-6.0`.
@@ -109,7 +109,7 @@ all-tests-%: .venv-%/.installed
 	touch $@
 
 # What .ci/run needs; `make --jobs=2 environments` takes half the time.
-environments: .venv/.installed .venv-$(NEWEST)/.installed
+environments: .venv/.installed .venv-$(NEWEST)/.installed .venv-clients/.installed
 
 .venv-%/.installed: pyproject.toml .ci/python
 	python=$$(.ci/python $(firstword $(subst -, ,$*))) && "$$python" -m venv --clear $(@D)

@@ -6,13 +6,13 @@ from .projects import Client
 
 SETTINGS = """
 INSTALLED_APPS = [
-    "django_tasks", "wagtail.users", "wagtail.documents", "wagtail.images", "wagtail.search", "wagtail.admin", "wagtail",
-    "modelcluster", "taggit", "modelsearch", "django.contrib.admin", "django.contrib.sessions",
+    "django_tasks", "wagtail.users", "wagtail.documents", "wagtail.images", "wagtail.search", "wagtail.admin",
+    "wagtail", "modelcluster", "taggit", "modelsearch", "django.contrib.admin", "django.contrib.sessions",
     "django.contrib.messages", "django.contrib.staticfiles", *INSTALLED_APPS,
 ]
 WAGTAIL_SITE_NAME, WAGTAILADMIN_BASE_URL = "tests", "http://testserver"
 ROOT_URLCONF = "urls"
-STATIC_URL = "static/"
+STATIC_URL, LANGUAGE_CODE = "static/", "en"
 SILENCED_SYSTEM_CHECKS = ["admin.E403", "admin.E404", "admin.E408", "admin.E409", "admin.E410", "vtqueue.W017"]
 # The tables are made at once: its hundreds of migrations take a minute.
 MIGRATION_MODULES = dict.fromkeys(
@@ -25,10 +25,11 @@ from django.urls import include, path
 urlpatterns = [path("cms/", include("wagtail.admin.urls"))]
 """
 SAVE = """
-from wagtail.models import Page
+from wagtail.models import Locale, Page
 from django_vtqueue.models import Job
-page = Page.add_root(title="Root").add_child(instance=Page(title="News"))
-print(sorted(set(Job.objects.values_list("task_path", "max_attempts"))))
+Locale.objects.create(language_code="en")
+Page.add_root(title="Root").add_child(instance=Page(title="News"))
+print(list(Job.objects.values_list("task_path", "max_attempts")))
 """
 
 
