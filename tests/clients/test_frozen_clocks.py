@@ -26,7 +26,7 @@ def frozen(request: pytest.FixtureRequest) -> AbstractContextManager[Any]:
     return freeze_time(NOON) if request.param == "freezegun" else time_machine.travel(NOON, tick=False)
 
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(60, func_only=True)  # without the start of a server
 
 
 @task(timeout=0.2)
