@@ -34,7 +34,7 @@ LAYERS = {
     # what is done with jobs from outside
     "operations": "control",
     # Django's Tasks on top of the primitive, and what pages and commands read
-    "tasks": "backend inspection moving requeueing schedules tasks throughput",
+    "tasks": "backend inspection moving recurrence requeueing tasks throughput",
     # what runs
     "execution": "execution",
     "worker": "worker",
@@ -140,6 +140,20 @@ def test_transactions_wait_for_the_lock_as_an_engine_does() -> None:
         if node.value.id == "transaction" and "engines" not in path.parts
     }
     assert called == {"patterns/reserved.py"}
+
+
+# What packages import of each installed app; Django itself: admin, models, apps, management, migrations, templatetags.
+AUTODISCOVERED = """
+actors api celery checks components cron crons cronjobs dashboard documents events feeds handlers hooks huey indexes
+jobs listeners menus notifications panels periodic permissions plugins receivers rq_jobs rules schedule schedules schema
+search_indexes serializers signals sitemaps tables telemetry translation urls views viewsets wagtail_hooks widgets
+"""
+
+
+def test_no_module_is_taken_for_another_packages() -> None:
+    """No module of the app has a name by which packages look for theirs in each app; ``tasks`` is only imported."""
+    names = {path.stem for path in PACKAGE.iterdir() if path.suffix in ("", ".py")}
+    assert names & set(AUTODISCOVERED.split()) == set()
 
 
 def test_the_length_of_files() -> None:

@@ -14,7 +14,7 @@ from ..core.clock import SECOND, microseconds
 from ..core.ticks import ALL, EVERY, ONE, SKIP, Ticks, checked
 from ..engines import backend_options, database_for, database_now
 from ..models import Schedule
-from ..schedules.declaring import DEFINITION, set_next
+from ..recurrence.declaring import DEFINITION, set_next
 from ..tasks.recurring import LONGEST_SCHEDULE_NAME, checked_name
 from ..tasks.signatures import shown_call
 from . import display

@@ -23,7 +23,7 @@ from ..core.ticks import Ticks, zone
 from ..engines import engine_for
 from ..exceptions import UnknownTask, VTQueueError
 from ..models import Schedule
-from ..schedules import control, runs
+from ..recurrence import control, runs
 from ..tasks.compat import InvalidTask
 from . import charts, display, plots, schedule_form
 from .base import LeanChangeList, ReadOnlyAdmin, Views, permitted

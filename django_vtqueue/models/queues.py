@@ -48,7 +48,7 @@ class Rate(models.Model):
 class Schedule(models.Model):
     """When a recurring job is published: declared in code and written down by a worker, or made in the admin.
 
-    A worker publishes for a declared one only if its own code declares the same; see schedules/declaring.py.
+    A worker publishes for a declared one only if its own code declares the same; see recurrence/declaring.py.
     """
 
     name = models.CharField(_("name"), max_length=255, primary_key=True)
@@ -66,7 +66,7 @@ class Schedule(models.Model):
     last_at = InstantField(_("last"), null=True, blank=True)  # the last tick that was run
     paused_at = InstantField(_("paused"), null=True, blank=True)
     paused_by = models.CharField(_("paused by"), max_length=150, blank=True, default="")
-    recent = JSONTextField(_("last jobs"), default=list)  # the latest first; see schedules/runs.py
+    recent = JSONTextField(_("last jobs"), default=list)  # the latest first; see recurrence/runs.py
 
     objects = MomentManager()
 

@@ -32,9 +32,9 @@ from ..models import (
     Schedule,
     Throughput,
 )
+from ..recurrence import runs
+from ..recurrence.firing import unfinished
 from ..requeueing import PATH
-from ..schedules import runs
-from ..schedules.firing import unfinished
 from .rows import MODELS, OF_JOBS, Refusals, Tables, name_of, present, read
 
 MOST_ROWS, MOST_BYTES = 200, 2_000_000  # of a batch, unless one family has more: some 20 ms in all

@@ -8,8 +8,8 @@ from ..core.clock import NEVER, SECOND
 from ..engines import Engine, Trouble
 from ..exceptions import QueueFull
 from ..models import WorkerProcess
-from ..schedules.declaring import declared, marks, runnable, write_down
-from ..schedules.firing import due, earliest, fire, note_ends
+from ..recurrence.declaring import declared, marks, runnable, write_down
+from ..recurrence.firing import due, earliest, fire, note_ends
 from ..tasks.signals import Later
 
 logger = logging.getLogger("django_vtqueue")

@@ -14,7 +14,7 @@ from django_vtqueue.core.ids import new_uuid
 from django_vtqueue.engines import Engine
 from django_vtqueue.models import DeadLetter, Requeue, Schedule
 from django_vtqueue.queue.dead_letters import Criteria
-from django_vtqueue.schedules import control, declaring
+from django_vtqueue.recurrence import control, declaring
 from tests.pending import run_pending
 
 WAITS = 0.5  # seconds for one that has to wait until the other's commit

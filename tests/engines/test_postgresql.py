@@ -45,8 +45,8 @@ from django_vtqueue.models import DeadLetter, Job, Schedule, WorkerProcess
 from django_vtqueue.queue.claims import Claims, collect
 from django_vtqueue.queue.limits import Limits
 from django_vtqueue.queue.settling import settle
-from django_vtqueue.schedules.control import run_now
-from django_vtqueue.schedules.firing import note_ends
+from django_vtqueue.recurrence.control import run_now
+from django_vtqueue.recurrence.firing import note_ends
 from django_vtqueue.tasks.ledger import Ledger
 from django_vtqueue.worker.heartbeat import Heartbeat
 from tests.conftest import reached

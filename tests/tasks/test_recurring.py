@@ -9,7 +9,7 @@ from django.core.checks import run_checks
 from pytest_django import Settings
 
 from django_vtqueue import recurring, task
-from django_vtqueue.schedules.declaring import declared
+from django_vtqueue.recurrence.declaring import declared
 from django_vtqueue.tasks import recurring as registry
 from django_vtqueue.tasks.compat import Task, framework_task
 

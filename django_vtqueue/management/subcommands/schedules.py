@@ -14,8 +14,8 @@ from ...core.humanize import duration
 from ...engines import engine_for
 from ...exceptions import UnknownTask, VTQueueError
 from ...models import Schedule
-from ...schedules import control
-from ...schedules.control import Listed, listed
+from ...recurrence import control
+from ...recurrence.control import Listed, listed
 from ...tasks.compat import InvalidTask
 from ..arguments import login, option_of
 from ..output import add_json, ago, as_json, iso, table

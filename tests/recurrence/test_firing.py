@@ -14,8 +14,8 @@ from django_vtqueue.backend import VTQueueBackend
 from django_vtqueue.core.clock import LAST, SECOND, from_instant, to_instant
 from django_vtqueue.engines import engine_for
 from django_vtqueue.models import DeadLetter, Job, Schedule, WorkerProcess
-from django_vtqueue.schedules import control, firing
-from django_vtqueue.schedules.declaring import vanished
+from django_vtqueue.recurrence import control, firing
+from django_vtqueue.recurrence.declaring import vanished
 from django_vtqueue.tasks import recurring as registry
 from django_vtqueue.tasks.lookup import import_task_modules
 from django_vtqueue.worker.schedules import Schedules

@@ -24,7 +24,7 @@ ACTIVE, PAUSED, VANISHED, OVER = "active", "paused", "vanished", "over"
 class Listed(NamedTuple):
     """``state``: active, paused, vanished (see declaring.py), over (it never comes again).
 
-    ``runs``: the latest first, each with its state; see schedules/runs.py.
+    ``runs``: the latest first, each with its state; see recurrence/runs.py.
     """
 
     row: Schedule
