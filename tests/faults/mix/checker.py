@@ -27,6 +27,7 @@ LATEST = 120 * SECOND  # after its time, that no fault takes from it, a job is b
 ORPHANED = 2 * SECOND  # for which the children of a killed supervisor may go on
 UNTIL_NEXT = 5 * SECOND  # for which it may not be seen that a worker was killed
 ATTEMPTS = (history.FAILED, history.RETRY, history.GAVE_UP, history.TIMED_OUT)  # that ended with a word of their own
+WAITS = "Suspend"  # by which a durable task leaves when it waits
 ENDED_FOR_IT = (history.LEASE_EXPIRED, history.WORKER_DIED)  # that others ended
 
 
@@ -201,8 +202,8 @@ def each_ends_as_it_should(story: Story) -> Broken:
             continue
         if job.asked:
             continue  # it may have ended before it was told
-        if job.cancelled_at or job.promises.ends == "gives up":
-            expected = "Cancelled" if job.cancelled_at else "GiveUp"
+        if job.cancelled_at or job.promises.ends != "succeeds":
+            expected = "Cancelled" if job.cancelled_at else job.promises.ends
             if row.state != states.FAILED or not row.exception.endswith(expected):
                 yield f"{name(job)} is {row.state} {row.exception}, not {expected}"
         elif row.state == states.FAILED and job.promises.expires and row.exception.endswith("JobExpired"):
@@ -391,7 +392,7 @@ def what_ran_is_in_the_history(story: Story) -> Broken:
             # Others wait for a third of a lease after a standstill: on a busy machine a holder may come too late.
             woken = story.met(run.worker, (STANDSTILL,), run.begin - SECOND, run.begin)
             met = woken or story.met(run.worker, causes, run.begin - UNTIL_NEXT, story.next_turn(run.last))
-            if not (run.leases or met):
+            if not (run.leases or met or run.outcome == WAITS):
                 yield f"{told(run)} left no trace"
 
 
@@ -423,6 +424,19 @@ def no_increment_is_lost(story: Story) -> Broken:
     expected = sum(job.kind == "writes" and job.id in done for job in story.jobs)
     if story.counted != expected:
         yield f"{story.counted} increments of {expected} are there"
+
+
+@promise
+def loops_come_to_each_row(story: Story) -> Broken:
+    """A loop comes to each of its rows once, and to one of them again for each time that its task is called again."""
+    for job in story.jobs:
+        row, runs = story.rows.get(job.id), story.runs.get(job.id, [])
+        if not (job.promises.items and row and row.state == states.SUCCESSFUL):
+            continue
+        times = Counter(item for run in runs for item in run.items)
+        again = times.total() - len(times)
+        if len(times) != job.promises.items or again >= max(len(runs), 1):
+            yield f"{name(job)} came to {len(times)} of {job.promises.items} rows, and {again} times to one again"
 
 
 @promise

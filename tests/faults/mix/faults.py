@@ -1,5 +1,6 @@
 """What happens to the workers of a mix: a plan that a seed decides, its execution, and what has happened by it."""
 
+import json
 import os
 import random
 import signal
@@ -8,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -17,14 +19,17 @@ from django_vtqueue.queue.pauses import pause, resume
 
 from ...conftest import ALIAS
 from ...processes.database import Database
-from ...processes.running import READY, Running, Start, children
+from ...processes.running import MANAGE, READY, Running, Start, children
+from ..wall_clock import WallClock
 from .kinds import ASIDE, LONG_LEASE, SHORT_LEASE
+from .neighbours import SLOW_LOG
 
 T = TypeVar("T")
 THREADS = ("--threads", "4")
 PROCESSES = ("--processes", "2", "--threads", "2")
 LASTING = (THREADS, (*PROCESSES, "--max-jobs-per-process", "500"))
 OTHERS = (("--threads", "3"), ("--processes", "2", "--threads", "1"))
+LOUD = ("--threads", "2")  # of the workers with a log that is slow, or full
 CONSUMERS = 2
 INSTANCES = 3  # of the lease "mix"
 MEMBERS = 3  # of the cycle "mix", now with one slot more and now with one less
@@ -34,6 +39,7 @@ LEAVING = 20.0  # seconds for workers to leave when nothing is left to do
 KILL, KILL_CHILD, TERM, TERM_TWICE = "kill", "kill of a child", "SIGTERM", "SIGTERM twice"
 STOP, STANDSTILL, LEASE_LOCK, LOCK, PAUSE = "stop", "standstill", "lock until a lease ends", "lock", "pause"
 VISIT, DRAIN, CUT = "Queue.run for a moment", "vtworker --drain", "sessions are ended"
+FROZEN = "the wall clock of the instances stands still"
 KILLS = {KILL: 1, KILL_CHILD: 2}
 EVERYTHING = {
     KILL: 2,
@@ -49,6 +55,7 @@ EVERYTHING = {
     DRAIN: 1,
 }
 ON_A_SERVER = {**EVERYTHING, CUT: 4}
+ON_A_FILE = {**EVERYTHING, FROZEN: 2}
 # Some of all sessions, whatever they do; those of the test itself and of its publisher have names.
 END_SOME = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -86,23 +93,37 @@ def plan(seed: int, seconds: float, chances: dict[str, int], between: tuple[floa
 class Faults:
     """Workers and consumers that come and go by a plan; the ``lasting`` workers lose their children only.
 
-    The plan begins when ``begin`` is called. ``happened``: the faults, as they came about.
+    The plan begins when ``begin`` is called. ``happened``: the faults, as they came about. ``wall_clock``: that of the
+    instances. ``loud``: whether there are workers whose log is slow, or full.
     """
 
-    def __init__(self, database: Database, start: Start, start_worker: Start, steps: list[Step]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        start: Start,
+        start_worker: Start,
+        steps: list[Step],
+        *,
+        wall_clock: WallClock,
+        loud: bool,
+    ) -> None:
         self._database, self._start, self._start_worker = database, start, start_worker
-        self._steps = steps
+        self._steps, self._wall_clock = steps, wall_clock
         self._began = 0.0
         self._visitors: list[tuple[float, Running]] = []  # which process leaves when (monotonic)
         self._stopped: list[tuple[float, list[int], Fault]] = []  # which processes go on when
         self._paused: tuple[float, Fault] | None = None
         self._locks: list[threading.Thread] = []
+        self._frozen: tuple[float, Fault] | None = None
         self.told: set[int] = set()  # which were told to stop before the end
         self.happened: list[Fault] = []
         self.ended: list[Running] = []
         self.stayed: list[Running] = []  # which did not leave when told to
         self.lasting = [self._worker(arguments) for arguments in LASTING]
-        self.others = [self._worker(arguments) for arguments in OTHERS]
+        self._start_others = [partial(self._worker, arguments) for arguments in OTHERS]
+        if loud:
+            self._start_others += [self._with_slow_log, self._with_full_log]
+        self.others = [start_other() for start_other in self._start_others]
         self.consumers = [self._consumer() for _ in range(CONSUMERS)]
         self.told_by: list[Path] = []  # the files of all instances
         self.turns_in: list[Path] = []  # the files of all members
@@ -111,13 +132,19 @@ class Faults:
     def _worker(self, arguments: tuple[str, ...]) -> Running:
         return self._start_worker(*arguments, ready=False)
 
+    def _with_slow_log(self) -> Running:
+        return self._start_worker(*LOUD, ready=False, VTQUEUE_TEST_LOGGING=json.dumps(SLOW_LOG))
+
+    def _with_full_log(self) -> Running:
+        return self._start("-m", "tests.faults.mix.neighbours", MANAGE, "vtworker", "--no-reload", *LOUD)
+
     def _consumer(self, *names: str) -> Running:
         return self._start("-m", "tests.faults.mix.consumer", *names)
 
     def _instance(self) -> Running:
         self.told_by.append(self._database.path.with_name(f"instance{len(self.told_by)}"))
         arguments = ("mix", str(SHORT_LEASE), str(self.told_by[-1]), str(LOOK))
-        return self._start("-m", "tests.processes.instance", *arguments)
+        return self._start("-m", "tests.processes.instance", *arguments, **self._wall_clock.variables)
 
     def _member(self) -> Running:
         self.turns_in.append(self._database.path.with_name(f"member{len(self.turns_in)}"))
@@ -175,11 +202,16 @@ class Faults:
             resume(ASIDE, using=ALIAS)
             self._paused = None
 
+        if self._frozen and self._frozen[0] <= now:
+            self._frozen[1].end = clock.now()
+            self._wall_clock.set(0)
+            self._frozen = None
+
     def _replace(self) -> None:
         for number, worker in enumerate(self.others):
             if worker.ended():
                 self.ended.append(worker)
-                self.others[number] = self._worker(OTHERS[number])
+                self.others[number] = self._start_others[number]()
         for number, consumer in enumerate(self.consumers):
             if consumer.ended():
                 self.consumers[number] = self._consumer()
@@ -205,6 +237,7 @@ class Faults:
             VISIT: self._visit,
             DRAIN: self._drain,
             CUT: self._end_sessions,
+            FROZEN: self._freeze_clock,
         }
         choose[step.fault](step)
 
@@ -270,6 +303,16 @@ class Faults:
         for pid in pids:
             send(pid, signal.SIGSTOP)
         self._stopped.append((time.monotonic() + seconds, pids, fault))
+
+    def _freeze_clock(self, step: Step) -> None:
+        """Have the instances' wall clock stand still for longer than their leases, and jump when it goes on."""
+        if self._frozen:
+            return
+        self._wall_clock.stand_still()
+        self._frozen = (time.monotonic() + (2 + 2 * step.size) * SHORT_LEASE, self._note(FROZEN, set()))
+        self._frozen[1].end = 1 << 62
+        if leader := pick(self.instances[:INSTANCES], step.choice):
+            self._kill(leader)
 
     def _pause(self, step: Step) -> None:
         if self._paused:

@@ -25,7 +25,7 @@ class Execution:
 
     ``last``: its end, or its last sign of life. ``outcome``: "" if it did not come to its end. ``delay``: the seconds
     that it asked for until the next attempt. ``leases``: for one that keeps its lease itself, when it knew of which
-    end. ``pauses``: when it stood still, though it should have given signs.
+    end. ``pauses``: when it stood still, though it should have given signs. ``items``: what its loop has come to.
     """
 
     job: str
@@ -39,6 +39,7 @@ class Execution:
     delay: float | None = None
     leases: list[tuple[int, int]] = field(default_factory=list)
     pauses: list[tuple[int, int]] = field(default_factory=list)
+    items: list[str] = field(default_factory=list)
 
 
 class Run:
@@ -51,6 +52,10 @@ class Run:
     def alive(self, until: int | None = None) -> None:
         """Give a sign of life. ``until``: the end of its lease, where it keeps that up itself."""
         write("alive", self.id, until=until)
+
+    def come_to(self, item: object) -> None:
+        """Begin with an item of a loop."""
+        write("item", self.id, item=str(item))
 
     def work(self, seconds: float) -> None:
         """Take so long, and be seen to."""
@@ -119,5 +124,7 @@ def add(execution: Execution, line: dict[str, Any]) -> None:
     execution.last = line["at"]
     if line.get("until"):
         execution.leases.append((line["at"], line["until"]))
+    if line["event"] == "item":
+        execution.items.append(line["item"])
     if line["event"] == "end":
         execution.outcome, execution.delay = line["outcome"], line["delay"]

@@ -11,6 +11,9 @@ SLOW = 2.0  # seconds that they take
 TRANSACTION = 5.0  # seconds that any transaction gets
 HURRY = 1.0  # seconds in which some tasks have to start
 COUNTER = "counter"  # the row that transactional tasks increment
+OTHER = "other"  # a database beside that of the queue
+PARTS = 5  # children of a task
+LISTED, ROWS = "listed", 700  # the name of rows that loops go through, and how many there are: more than one read takes
 HANDLED, CONSUMED, QUICK, CLAIMED, ASIDE = "handled", "consumed", "quick", "claimed", "aside"  # queues
 LIMITED, MAX_DEPTH = "limited", 30  # one more, and how many jobs may wait in it
 SHARED, COPIES = "shared", 2  # a queue with overflow, and how many copies of its jobs run
@@ -20,9 +23,10 @@ SHARED, COPIES = "shared", 2  # a queue with overflow, and how many copies of it
 class Kind:
     """``lease``: its visibility timeout in seconds, None where each claim gives it its own.
 
-    ``ends``: as what, "succeeds" or "gives up". ``limit``: the seconds that an attempt may run at least before its time
-    is up; None: it is never up. ``effects``: how many rows it leaves if it succeeds. ``expires``: the seconds in which
-    it has to start; what has not is a dead letter. ``copies``: how many run at once.
+    ``ends``: "succeeds", or the error of its dead letter. ``limit``: the seconds that an attempt may run at least
+    before its time is up; None: it is never up. ``effects``: how many rows it leaves if it succeeds. ``expires``: the
+    seconds in which it has to start; what has not is a dead letter. ``copies``: how many run at once. ``items``: the
+    rows of its loop.
     """
 
     lease: float | None = LONG_LEASE
@@ -32,13 +36,14 @@ class Kind:
     effects: int = 0
     expires: float | None = None
     copies: int = 1
+    items: int = 0
 
 
 TASKS = {
     "brief": Kind(),
     "later": Kind(),
     "backs_off": Kind(),
-    "gives_up": Kind(max_attempts=5, ends="gives up"),
+    "gives_up": Kind(max_attempts=5, ends="GiveUp"),
     "once": Kind(lease=SHORT_LEASE, max_attempts=1),
     "long": Kind(lease=SHORT_LEASE),
     "medium": Kind(),
@@ -52,6 +57,12 @@ TASKS = {
     "forks": Kind(),
     "pools": Kind(),
     "shells": Kind(),
+    "strays": Kind(),
+    "gathers": Kind(),
+    "part": Kind(),
+    "iterates": Kind(items=ROWS),
+    "tick": Kind(),
+    "unsafe": Kind(ends="StepError"),
 }
 # Payloads, of the queues that ``vtworker`` hands to a handler, that ``Queue.run`` serves, or a loop of ``Queue.claim``.
 PAYLOADS = {

@@ -16,6 +16,7 @@ MOST_UNFINISHED = 800
 MOST_RAW = 4  # payloads in a queue, of up to 5 s each, for two consumers
 MOST_LIMITED = 60  # jobs at once into a queue that has no room for so many
 PAUSE = 0.7  # seconds between two bursts
+ORDERS = ("none", "key", "value", "reversed", "reversed key", "random")  # of a loop
 CANCEL_AFTER = 1.0  # seconds
 
 
@@ -60,6 +61,13 @@ class Publisher:
         for kind, chance in (("forks", 0.1), ("pools", 0.1), ("shells", 0.1)):
             if self.wants(kind, chance):
                 self.enqueue(kind, getattr(tasks, kind), 1)
+        for kind, chance in (("strays", 0.1), ("gathers", 0.2)):
+            if self.wants(kind, chance):
+                self.enqueue(kind, getattr(tasks, kind), 1)
+        if self.wants("iterates", 0.1):
+            self.enqueue("iterates", tasks.iterates, 1, self.random.choice(ORDERS))
+        if self.wants("unsafe", 0.1):
+            self.enqueue("unsafe", tasks.unsafe, 1, self.random.random() < 0.5)
         if self.wants("hurried", 0.4):
             self.enqueue("hurried", tasks.hurried, 20)
         for _ in range(5 * self.wants("keyed", 0.5)):

@@ -9,12 +9,17 @@ import time
 from contextlib import AbstractContextManager, suppress
 
 from asgiref.sync import sync_to_async
+from django.db import transaction
 
-from django_vtqueue import ClaimedJob, GiveUp, JobContext, Retry, task
+from django_vtqueue import ClaimedJob, GiveUp, JobContext, Retry, call, recurring, task
+from django_vtqueue.tasks.compat import task_enqueued, task_finished, task_started
 from tests.project.models import Effect
 
 from .journal import STEP, Run, journaled, write
-from .kinds import BACKOFF, COUNTER, HURRY, LIMIT, LONGER, SHORT_LEASE, SHORTER, SLOW, TRANSACTION
+from .kinds import BACKOFF, COUNTER, HURRY, LIMIT, LISTED, LONGER, OTHER, PARTS, SHORT_LEASE, SHORTER, SLOW, TRANSACTION
+from .neighbours import move_in, stray
+
+move_in(task_enqueued, task_started, task_finished)
 
 SOON = 0.1  # seconds of backoff
 
@@ -166,6 +171,67 @@ def shells(context: JobContext) -> None:
     """Leave a program behind."""
     with begun(context, "shells"):
         os.system("sleep 2 &")
+
+
+@task(takes_context=True, max_attempts=0, backoff=SOON)
+def strays(context: JobContext) -> None:
+    """Leave a thread behind."""
+    with begun(context, "strays"):
+        stray()
+
+
+@task(takes_context=True, max_attempts=0, backoff=SOON)
+def part(context: JobContext, number: int) -> int:
+    with begun(context, "part"):
+        return number
+
+
+@task(takes_context=True, max_attempts=0, backoff=SOON)
+def gathers(context: JobContext) -> None:
+    """Have children work, and count what they return."""
+    with begun(context, "gathers"):
+        results = context.gather("parts", [call(part, number) for number in range(PARTS)])
+        if [result.return_value for result in results] != list(range(PARTS)):
+            raise GiveUp("children are missing")
+
+
+@task(takes_context=True, max_attempts=0, backoff=SOON)
+def iterates(context: JobContext, order: str) -> None:
+    """Go through all rows of a queryset, in whatever order it has."""
+    rows = Effect.objects.filter(name=LISTED)
+    orders = {
+        "none": rows,
+        "key": rows.order_by("pk"),
+        "value": rows.order_by("-value"),
+        "reversed": rows.reverse(),
+        "reversed key": rows.order_by("-pk").reverse(),
+        "random": rows.order_by("?"),
+    }
+    with begun(context, "iterates") as run:
+        for row in context.iterate("rows", orders[order]):
+            run.come_to(row.pk)
+
+
+@task(takes_context=True, max_attempts=0, backoff=SOON)
+def unsafe(context: JobContext, autocommit: bool) -> None:
+    """Ask for a step that a rollback in another database would take back, but for its record."""
+    with begun(context, "unsafe"):
+        if autocommit:
+            with transaction.atomic(using=OTHER):
+                context.step("write", int, 1)
+            return
+        transaction.set_autocommit(False, using=OTHER)
+        try:
+            context.step("write", int, 1)
+        finally:
+            transaction.set_autocommit(True, using=OTHER)
+
+
+@recurring(every=1.0)
+@task(takes_context=True, max_attempts=0, backoff=SOON)
+def tick(context: JobContext) -> None:
+    with begun(context, "tick"):
+        pass
 
 
 def handle(job: ClaimedJob) -> None:

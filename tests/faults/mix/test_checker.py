@@ -13,10 +13,10 @@ from django_vtqueue.core.clock import SECOND
 from ...processes.instance import Term
 from ...processes.slot_instance import Look
 from ..ledger import Event
-from .checker import LATEST, PROMISES, Job, Row, Story, broken
+from .checker import LATEST, PROMISES, WAITS, Job, Row, Story, broken
 from .faults import KILL, KILL_CHILD, LEASE_LOCK, LOCK, PAUSE, STANDSTILL, STOP, TERM_TWICE, Fault
 from .journal import Execution
-from .kinds import ASIDE, LONG_LEASE, MAX_DEPTH, SHORT_LEASE
+from .kinds import ASIDE, LONG_LEASE, MAX_DEPTH, ROWS, SHORT_LEASE
 
 LATE = LATEST // SECOND + 1
 
@@ -101,8 +101,18 @@ AT_THE_LAST_MOMENT = Story(  # the process was killed for a job that ended well 
     effects=Counter({"k": 1}),
     over_time={1},
 )
+ALL = [str(number) for number in range(ROWS)]
 GOOD = [
     HELD_BACK,
+    story(job("iterates"), row(), run(1, 2, kind="iterates", items=ALL)),
+    story(
+        job("iterates"),
+        row(ended(history.WORKER_DIED, 2), worker=OTHER),
+        run(1, 2, outcome="", kind="iterates", items=ALL[:9]),
+        run(3, 4, OTHER, kind="iterates", items=ALL[8:]),
+        faults=[fault(KILL, 2, 2, 1)],
+    ),
+    story(job("gathers"), row(), run(1, 1, outcome=WAITS, kind="gathers"), run(2, 2, kind="gathers")),
     AT_THE_LAST_MOMENT,
     story(replace(job(), priority=-1), row(), run(31, 32)),
     story(job("writes"), row(ended(history.TIMED_OUT, 6)), run(1, 6), run(7, 8), effects=Counter({"j": 1}), counted=1),
@@ -253,6 +263,10 @@ BAD = {
         story(job(), row(), run(1, 2), terms=[term(1, 1, 3), term(1, 4, 6)]),
     ],
     "forked_children_are_no_workers": [story(job(), row(), run(1, 2, pid=9), forked={9})],
+    "loops_come_to_each_row": [
+        story(job("iterates"), row(), run(1, 2, kind="iterates", items=ALL[1:])),
+        story(job("iterates"), row(), run(1, 2, kind="iterates", items=[*ALL, "1"])),
+    ],
     "a_full_queue_takes_no_more": [story(job(), row(), run(1, 2), deepest=MAX_DEPTH + 1)],
     "workers_leave": [story(job(), row(), run(1, 2), stayed=["vtworker"])],
 }

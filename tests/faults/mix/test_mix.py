@@ -23,14 +23,16 @@ from ...processes.slot_instance import Looks
 from ..ledger import Ledger
 from ..scale import MINUTES, scaled
 from ..vitals import Vitals
+from ..wall_clock import WallClock
 from . import checker, journal
 from .checker import Job, Story, moment, row_of
-from .faults import EVERYTHING, KILLS, MEMBERS, ON_A_SERVER, Faults, plan
-from .kinds import ASIDE, COPIES, COUNTER, HANDLED, LIMITED, LONG_LEASE, MAX_DEPTH, SHARED
+from .faults import KILLS, MEMBERS, ON_A_FILE, ON_A_SERVER, Faults, plan
+from .kinds import ASIDE, COPIES, COUNTER, HANDLED, LIMITED, LISTED, LONG_LEASE, MAX_DEPTH, OTHER, ROWS, SHARED
+from .neighbours import BAD
 
 FEW = ("brief", "backs_off", "medium", "shared", "writes")
 MIXES = {  # for how many seconds, which faults, how many seconds apart, and the kinds of jobs; none: all
-    ("sqlite", "everything"): (scaled(20.0, 60 * MINUTES), EVERYTHING, (0.5, 2.0), ()),
+    ("sqlite", "everything"): (scaled(20.0, 60 * MINUTES), ON_A_FILE, (0.5, 2.0), ()),
     ("sqlite", "kills"): (scaled(8.0, 60 * MINUTES), KILLS, (0.4, 0.6), FEW),
     ("postgresql", "everything"): (scaled(20.0, 60 * MINUTES), ON_A_SERVER, (0.5, 2.0), ()),
     ("postgresql", "kills"): (scaled(8.0, 60 * MINUTES), KILLS, (0.4, 0.6), FEW),
@@ -62,6 +64,9 @@ DEPTHS = "CREATE TABLE depths (depth INTEGER)"
 COUNT = f"""
 INSERT INTO depths SELECT count(*) FROM vtqueue_job
 WHERE queue_name = '{LIMITED}' AND finished_at IS NULL AND lease_until IS NULL AND claims = 0"""
+LISTS = f"""
+WITH RECURSIVE numbers (number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM numbers WHERE number < {ROWS})
+INSERT INTO project_effect (name, value) SELECT '{LISTED}', number * 7919 % 1000 FROM numbers"""
 IN_THE_END = """
 SELECT id, state, worker_id, lease_us, '' AS exception_class, history FROM vtqueue_job
 WHERE queue_name NOT LIKE 'lease:%' AND queue_name NOT LIKE 'slots:%'
@@ -180,12 +185,17 @@ def test_every_promise_holds(
     print(f"\nVTQUEUE_SEED={seed}")
     folder.mkdir()
     monkeypatch.setenv(journal.FOLDER, str(folder))
+    monkeypatch.setenv("VTQUEUE_TEST_OTHER", json.dumps({"NAME": str(tmp_path / OTHER)}))
     database.options |= OPTIONS
     ledger = Ledger(database)
     database.write(DEPTHS)
     database.on("counted", "INSERT ON vtqueue_job", f"NEW.queue_name = '{LIMITED}'", COUNT, at_commit=True)
     database.write("INSERT INTO project_effect (name, value) VALUES (?, 0)", COUNTER)
-    faults = Faults(database, start, start_worker, plan(seed, seconds, chances, between))
+    database.write(LISTS)
+    steps, loud = plan(seed, seconds, chances, between), mix == "everything"
+    if loud:
+        monkeypatch.setenv(BAD, "1")
+    faults = Faults(database, start, start_worker, steps, wall_clock=WallClock(tmp_path), loud=loud)
     vitals = Vitals(database.path, [worker.pid for worker in faults.lasting])
     publisher = start("-m", "tests.faults.mix.load", str(seed), str(seconds), *(KINDS or kinds), PGAPPNAME="publisher")
     try:

@@ -1,0 +1,96 @@
+"""What a project runs beside its jobs, and does badly: a log that is slow or full, receivers that fail, hang and write.
+
+The receivers are connected by the module of the tasks, in workers and publishers alike, where BAD is set.
+"""
+
+import fcntl
+import logging
+import os
+import random
+import sys
+import threading
+import time
+from typing import Any
+
+from django.db import OperationalError
+from django.dispatch import Signal
+
+from .kinds import SHORT_LEASE
+
+BAD = "VTQUEUE_TEST_NEIGHBOURS"  # the variable that asks for receivers
+RAISES, FAILS, WRITES, HANGS = 0.02, 0.01, 0.02, 0.0005  # how likely a receiver does what it should not
+HANGS_FOR = 2 * SHORT_LEASE  # seconds
+SLOW_RECORD = 0.02  # how likely a record of the slow log takes longer than a lease
+ROOM, SIP, REST = 4096, 512, 2 * SHORT_LEASE  # bytes of the full log's pipe, and of a read; seconds that nobody reads
+
+# LOGGING of a worker with a slow log.
+SLOW_LOG = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "handlers": {"slow": {"class": "tests.faults.mix.neighbours.SlowLog"}},
+    "root": {"handlers": ["slow"], "level": "INFO"},
+}
+
+
+class SlowLog(logging.StreamHandler[Any]):
+    """A handler that writes to a service which now and then does not answer for longer than a lease."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if random.random() < SLOW_RECORD:
+            time.sleep(HANGS_FOR)
+        super().emit(record)
+
+
+def misbehave(**kwargs: Any) -> None:
+    """Receive a signal: raise an error, a database's among them, write a row, or hang for longer than a lease."""
+    from tests.project.models import Effect
+
+    chance = random.random()
+    if chance < RAISES:
+        raise ValueError("a receiver that fails")
+    if chance < RAISES + FAILS:
+        raise OperationalError("a receiver that asks another database")
+    if chance < RAISES + FAILS + WRITES:
+        Effect.objects.create(name="told")
+    elif chance < RAISES + FAILS + WRITES + HANGS:
+        time.sleep(HANGS_FOR)
+
+
+def move_in(*signals: Signal) -> None:
+    """Connect a bad receiver to each of these signals, where the mix wants it."""
+    for signal in signals if os.environ.get(BAD) else ():
+        signal.connect(misbehave)
+
+
+def read_slowly(pipe: int) -> None:
+    """Copy a pipe to the standard output, a sip at a time, and rest in between for longer than a lease."""
+    while written := os.read(pipe, SIP):
+        os.write(1, written)
+        if random.random() < 0.01:
+            time.sleep(REST)
+
+
+def stray() -> None:
+    """Leave a thread behind that the interpreter waits for at its end."""
+    threading.Thread(target=threading.Event().wait, args=(60,), name="stray").start()
+
+
+def main() -> None:
+    """Become the command that is given; its output goes through a small pipe that is read slowly."""
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, ROOM)
+    if os.fork() == 0:
+        os.close(writing)
+        if os.fork() == 0:  # no child of the worker: it is no holder of jobs
+            os.setsid()
+            read_slowly(reading)
+        os._exit(0)
+    os.wait()
+    os.close(reading)
+    os.dup2(writing, 1)
+    os.dup2(writing, 2)
+    os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    main()
