@@ -139,3 +139,15 @@ def test_a_restored_database(
     restored = clock.since_boot()
     wait_until(lambda: max(each.end for each in instances.terms()) > restored + 2 * TTL)
     assert overlaps(instances.terms()) == []
+
+
+@pytest.mark.sqlite("a server has no file that is exchanged")
+def test_a_file_that_is_exchanged_again(database: Database, start: Start, tmp_path: Path) -> None:
+    """However often it is, the leader is one in the file that is there: its row says so."""
+    copies = [back_up(database.path, tmp_path / f"copy{number}") for number in range(2)]
+    start("-m", "tests.processes.instance", "shop", str(TTL), str(tmp_path / "held"))
+    held = "SELECT 1 FROM vtqueue_job WHERE queue_name = 'lease:shop' AND state = 'RUNNING'"
+    wait_until(lambda: database.rows(held))
+    for copy in copies:
+        move_over(copy, database.path)
+        wait_until(lambda: database.rows(held))
