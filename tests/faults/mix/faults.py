@@ -34,12 +34,13 @@ CONSUMERS = 2
 INSTANCES = 3  # of the lease "mix"
 MEMBERS = 3  # of the cycle "mix", now with one slot more and now with one less
 LOOK = 0.02  # seconds between two looks of an instance at its lease, or its turn
-LEAVING = 20.0  # seconds for workers to leave when nothing is left to do
+STEPS = (1, 300, 86_400)  # seconds by which the wall clock of the instances is stepped
+LEAVING = 40.0  # seconds for workers to leave when nothing is left to do
 
 KILL, KILL_CHILD, TERM, TERM_TWICE = "kill", "kill of a child", "SIGTERM", "SIGTERM twice"
 STOP, STANDSTILL, LEASE_LOCK, LOCK, PAUSE = "stop", "standstill", "lock until a lease ends", "lock", "pause"
 VISIT, DRAIN, CUT = "Queue.run for a moment", "vtworker --drain", "sessions are ended"
-FROZEN = "the wall clock of the instances stands still"
+FROZEN, STEPPED = "the wall clock of the instances stands still", "it is stepped"
 KILLS = {KILL: 1, KILL_CHILD: 2}
 EVERYTHING = {
     KILL: 2,
@@ -55,7 +56,7 @@ EVERYTHING = {
     DRAIN: 1,
 }
 ON_A_SERVER = {**EVERYTHING, CUT: 4}
-ON_A_FILE = {**EVERYTHING, FROZEN: 2}
+ON_A_FILE = {**EVERYTHING, FROZEN: 2, STEPPED: 1}
 # Some of all sessions, whatever they do; those of the test itself and of its publisher have names.
 END_SOME = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -238,6 +239,7 @@ class Faults:
             DRAIN: self._drain,
             CUT: self._end_sessions,
             FROZEN: self._freeze_clock,
+            STEPPED: self._step_clock,
         }
         choose[step.fault](step)
 
@@ -313,6 +315,12 @@ class Faults:
         self._frozen[1].end = 1 << 62
         if leader := pick(self.instances[:INSTANCES], step.choice):
             self._kill(leader)
+
+    def _step_clock(self, step: Step) -> None:
+        """Step the instances' wall clock by a second, minutes or a day, ahead or back; later that is taken back."""
+        if not self._frozen:
+            self._wall_clock.set((-1 if step.size < 0.5 else 1) * STEPS[int(step.choice * len(STEPS))])
+            self._frozen = (time.monotonic() + 2 * SHORT_LEASE, self._note(STEPPED, set()))
 
     def _pause(self, step: Step) -> None:
         if self._paused:

@@ -8,11 +8,12 @@ import random
 import sys
 import time
 from datetime import timedelta
+from itertools import cycle
 from typing import Any
 
 import django
 
-MOST_UNFINISHED = 800
+MOST_UNFINISHED = 200
 MOST_RAW = 4  # payloads in a queue, of up to 5 s each, for two consumers
 MOST_LIMITED = 60  # jobs at once into a queue that has no room for so many
 PAUSE = 0.7  # seconds between two bursts
@@ -26,11 +27,21 @@ class Publisher:
     def __init__(self, seed: int, kinds: list[str]) -> None:
         self.random = random.Random(seed)
         self.kinds = kinds
+        self.orders = cycle(self.random.sample(ORDERS, len(ORDERS)))
         self.to_cancel: list[tuple[float, str]] = []  # when (monotonic), and what
 
     def wants(self, kind: str, chance: float) -> bool:
         """Return whether a burst has jobs of a kind; the chances are drawn in every case."""
         return self.random.random() < chance and (not self.kinds or kind in self.kinds)
+
+    def begin(self) -> None:
+        """Enqueue what finds a fault in a run of seconds, too, that chance may leave out of it."""
+        from tests.faults.mix import tasks
+
+        if self.wants("strays", 1):
+            self.enqueue("strays", tasks.strays, 3)
+        if self.wants("iterates", 1):
+            self.enqueue("iterates", tasks.iterates, 1, "reversed")
 
     def burst(self) -> None:
         from django_vtqueue import Queue
@@ -48,7 +59,7 @@ class Publisher:
             SHORT_LEASE,
         )
 
-        some, seconds = self.random.randint(100, 300), self.random.uniform
+        some, seconds = self.random.randint(20, 120), self.random.uniform
         for kind, chance in (("brief", 0.3), ("later", 0.2), ("backs_off", 0.15), ("gives_up", 0.1)):
             if self.wants(kind, chance):
                 self.enqueue(kind, getattr(tasks, kind), some, *[round(seconds(3, 8), 1)] * (kind == "later"))
@@ -61,12 +72,12 @@ class Publisher:
         for kind, chance in (("forks", 0.1), ("pools", 0.1), ("shells", 0.1)):
             if self.wants(kind, chance):
                 self.enqueue(kind, getattr(tasks, kind), 1)
-        for kind, chance in (("strays", 0.1), ("gathers", 0.2)):
+        for kind, chance in (("strays", 0.2), ("gathers", 0.2)):
             if self.wants(kind, chance):
                 self.enqueue(kind, getattr(tasks, kind), 1)
-        if self.wants("iterates", 0.1):
-            self.enqueue("iterates", tasks.iterates, 1, self.random.choice(ORDERS))
-        if self.wants("unsafe", 0.1):
+        if self.wants("iterates", 0.25):
+            self.enqueue("iterates", tasks.iterates, 1, next(self.orders))
+        if self.wants("unsafe", 0.3):
             self.enqueue("unsafe", tasks.unsafe, 1, self.random.random() < 0.5)
         if self.wants("hurried", 0.4):
             self.enqueue("hurried", tasks.hurried, 20)
@@ -141,6 +152,7 @@ def main(seed: int, seconds: float, kinds: list[str]) -> None:
     from django_vtqueue.models import Job
 
     publisher, end = Publisher(seed, kinds), time.monotonic() + seconds
+    publisher.begin()
     while time.monotonic() < end or publisher.to_cancel:
         if time.monotonic() < end and Job.objects.filter(finished_at=None).count() < MOST_UNFINISHED:
             publisher.burst()

@@ -20,7 +20,7 @@ from .kinds import SHORT_LEASE
 BAD = "VTQUEUE_TEST_NEIGHBOURS"  # the variable that asks for receivers
 RAISES, FAILS, WRITES, HANGS = 0.02, 0.01, 0.02, 0.0005  # how likely a receiver does what it should not
 HANGS_FOR = 2 * SHORT_LEASE  # seconds
-SLOW_RECORD = 0.02  # how likely a record of the slow log takes longer than a lease
+SLOW_RECORD = 0.05  # how likely a record of the slow log takes longer than a lease
 ROOM, SIP, REST = 4096, 512, 2 * SHORT_LEASE  # bytes of the full log's pipe, and of a read; seconds that nobody reads
 
 # LOGGING of a worker with a slow log.
@@ -72,7 +72,7 @@ def read_slowly(pipe: int) -> None:
 
 def stray() -> None:
     """Leave a thread behind that the interpreter waits for at its end."""
-    threading.Thread(target=threading.Event().wait, args=(60,), name="stray").start()
+    threading.Thread(target=threading.Event().wait, args=(600,), name="stray").start()
 
 
 def main() -> None:

@@ -38,7 +38,7 @@ MIXES = {  # for how many seconds, which faults, how many seconds apart, and the
     ("postgresql", "kills"): (scaled(8.0, 60 * MINUTES), KILLS, (0.4, 0.6), FEW),
 }
 CHOSEN = [mix for mix in MIXES if MINUTES or mix[0] == ENGINE or mix[1] == "kills"]
-PATIENCE = 90  # seconds for what is left over
+PATIENCE = 90  # seconds in which one more of what is left over has to end
 FIXED = 7  # a seed
 SEED = os.environ.get("VTQUEUE_SEED")
 KINDS = os.environ.get("VTQUEUE_KINDS", "").split()
@@ -122,9 +122,11 @@ def blow(faults: Faults, publisher: Running, vitals: Vitals) -> None:
 
 
 def left_over(database: Database, faults: Faults) -> None:
-    """Wait for the end of what is left, for a while; what has none then is found by the checker."""
-    deadline = time.monotonic() + PATIENCE
-    while database.unfinished() and time.monotonic() < deadline:
+    """Wait for the end of what is left, as long as there is less and less; the rest is found by the checker."""
+    fewest, deadline = 1 << 62, 0.0
+    while (left := database.unfinished()) and (left < fewest or time.monotonic() < deadline):
+        if left < fewest:
+            fewest, deadline = left, time.monotonic() + PATIENCE
         faults.go_on()
         time.sleep(0.1)
 
