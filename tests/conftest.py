@@ -271,5 +271,5 @@ def time(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     fake = FakeClock()
     monkeypatch.setattr(clock, "now", fake)
     for engine in ENGINES.values():
-        monkeypatch.setattr(engine, "now", lambda self: fake())
+        monkeypatch.setattr(engine, "now", lambda self: fake() + clock.offset())
     return fake
