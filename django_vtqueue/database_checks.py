@@ -22,6 +22,7 @@ from django.utils.connection import ConnectionDoesNotExist
 from .conf import configured
 from .engines import database_of, shares_disk
 from .engines.sqlite.file_checks import error, errors_of_folder, errors_of_mount, file_of
+from .engines.sqlite.opened import has_receivers
 from .queue.schema import mismatch
 from .tasks.compat import FRAMEWORK_APP  # nothing else imports the framework after setup(), and it asks the backends
 
@@ -249,7 +250,7 @@ def effective(connection: BaseDatabaseWrapper) -> Pragmas | Durability | None:
 
 def has_defaults(connection: BaseDatabaseWrapper) -> bool:
     """Return whether a SQLite file is not set up for several writers, neither by OPTIONS nor by a signal's receiver."""
-    if not file_of(connection.alias) or connection_created.has_listeners(type(connection)):
+    if not file_of(connection.alias) or has_receivers(type(connection)):
         return False
     return not {"transaction_mode", "init_command"} & set(connection.settings_dict["OPTIONS"])
 
