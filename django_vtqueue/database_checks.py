@@ -16,7 +16,6 @@ from django.conf import global_settings, settings
 from django.core.checks import CheckMessage, Tags, Warning, register
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.backends.signals import connection_created
 from django.utils.connection import ConnectionDoesNotExist
 
 from .conf import configured
