@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 
 import pytest
-from django.db import connections
 
 from benchmarks.own.measures import new_jobs
 from benchmarks.own.place import TABLES, copied, folder_of
@@ -191,7 +190,7 @@ def test_a_live_site(database: Database, bench: Bench, start_worker: Start) -> N
 
 def test_the_journal_mode_is_not_changed(unharmed: Database, bench: Bench) -> None:
     """With a rollback journal it says what WAL would bring, and how it is set; the file stays as it is."""
-    connections[ALIAS].close()
+    unharmed.leave()
     unharmed.write("PRAGMA journal_mode = DELETE")
     running = bench("1", VTQUEUE_TEST_CONNECTION=OPTIONS.format("DEFERRED", ""))
     assert running.wait() == 0, running.log

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from django.db import connections
 from django.utils import timezone
 
 from django_vtqueue.backend import VTQueueBackend
@@ -16,6 +17,7 @@ from django_vtqueue.conf import parse
 from django_vtqueue.core import clock
 from django_vtqueue.core.ids import new_id
 from django_vtqueue.core.job import NewJobs
+from django_vtqueue.engines.sqlite import guard
 from django_vtqueue.queue.publishing import store
 from django_vtqueue.tasks.compat import Task
 
@@ -96,6 +98,13 @@ class Database:
         """Write as a foreign program would, without a ring."""
         with closing(sqlite3.connect(self.path, timeout=30)) as connection, connection:
             connection.execute(sql, values)
+
+    def leave(self) -> None:
+        """Have this process use the database no more, as one that has ended: else its guard keeps the log."""
+        connections[ALIAS].close()
+        if own := guard._guards.pop(ALIAS, None):
+            own.release()
+            own.close()
 
     def on(self, name: str, event: str, condition: str, statement: str, *, at_commit: bool = False) -> None:
         """Have the database itself execute a statement after each event with a row: NEW, and OLD if it is changed.

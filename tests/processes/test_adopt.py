@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connections, transaction
+from django.db import transaction
 from pytest_django import Settings
 
 from django_vtqueue.engines import engine_for
@@ -184,7 +184,7 @@ def test_a_real_copy(database: Database, drain: Start, start: Start, tmp_path: P
     """A file that was worked off here and is copied beside itself is a copy, and the original is none."""
     drain()
     job_id = database.enqueue(tasks.add, 1, 2)
-    connections[ALIAS].close()
+    database.leave()
     copy = Database(tmp_path / "copy.sqlite3", database.options["doorbells"])
     shutil.copy(database.path, copy.path)
     worker = start(MANAGE, "vtworker", "--no-reload", VTQUEUE_TEST_DB=str(copy.path), **DEBUG)
