@@ -356,7 +356,7 @@ def test_on_lost_is_called_once(leases: Any, alias: str, caplog: pytest.LogCaptu
     with pytest.raises(LeaseLost):
         lease.check()
     assert told == ["lease lease 'nightly'"]
-    assert "lease 'nightly' is lost" in caplog.text
+    wait_until(lambda: "lease 'nightly' is lost" in caplog.text)  # a thread of its own writes the log
     assert "on_lost of lease 'nightly' has failed" in caplog.text
 
 
