@@ -1,7 +1,7 @@
 """Doorbells: a publisher wakes the workers of its machine by a Unix datagram, 0.1 ms after its commit.
 
 The sockets lie in a folder of the user's own, those of each database in a folder of its name. A worker's has two names:
-publishers ring the one in RUNG, and take it away when nobody answers; the other one stays, for it proves a death
+publishers ring the one in RUNG, and remove it when no process answers; the other one stays, for it proves a death
 (proof_of_death.py). So what the dead leave costs a publisher one ring. A process that waits at a bell also looks at the
 database by itself (LOOK), so every error of ringing is ignored.
 """
@@ -140,7 +140,7 @@ class Doorbell:
         send(self.path, WORKERS if workers else RING)
 
     def wait_for(self, seconds: float) -> None:
-        """Block until it is rung, for ``seconds`` at the most."""
+        """Block until it is rung, for up to ``seconds``."""
         if self._socket is None:
             time.sleep(seconds)
             return
@@ -149,7 +149,7 @@ class Doorbell:
             self._socket.recv(16)
 
     async def await_ring(self, seconds: float) -> None:
-        """Wait until it is rung, for ``seconds`` at the most, while the event loop goes on."""
+        """Wait until it is rung, for up to ``seconds``, while the event loop goes on."""
         if self._socket is None:
             await asyncio.sleep(seconds)
             return
@@ -255,7 +255,7 @@ def ring(alias: str, folder: str | None) -> None:
 
 
 def ring_here(alias: str, folder: str | None) -> None:
-    """Ring the doorbells of a database in this folder, and take away what nobody answers; never waits, never raises."""
+    """Ring the doorbells of a database in this folder, and remove those without a listener; never waits or raises."""
     paths = _bells(alias, folder)
     if silent := {path for path in paths if not send(path)}:
         for path in silent:

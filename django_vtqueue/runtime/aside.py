@@ -29,7 +29,7 @@ LAST_LINES = 2.0  # seconds for them to be written, at the end
 class Caller:
     """A thread that makes calls one after the other, in the place of threads that may not wait for them.
 
-    ``name``: of the thread, which is started by the first call, and which no end of a process waits for.
+    ``name``: of the thread. The first call starts it, and no end of a process waits for it.
     """
 
     def __init__(self, name: str) -> None:
@@ -63,7 +63,7 @@ class Caller:
         return self._calls.qsize()
 
     def finish(self, seconds: float) -> bool:
-        """Wait until all calls are made, for so many seconds at the most; return whether they are."""
+        """Wait up to so many seconds until all calls are made; return whether they are."""
         done = Event()
 
         def last() -> None:
@@ -120,7 +120,7 @@ class LogWriter(Caller):
             self._left_out += 1
 
     def await_room(self, lines: int, seconds: float) -> bool:
-        """Wait until so many lines can be taken, for so many seconds at the most; return whether they can.
+        """Wait up to so many seconds until so many lines can be taken; return whether they can.
 
         If lines are left out already, the log is slower than any wait.
         """

@@ -1,6 +1,6 @@
 """The rows of a queryset in the order of their primary keys, some at a time: so a loop finds its place again.
 
-A place is the text of a key, as the serializers of Django write and read it, or the key itself if that is an integer.
+A place is the text of a key, as Django's serializers write and read it; an integer stands for itself.
 """
 
 from collections.abc import Iterator

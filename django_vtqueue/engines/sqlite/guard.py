@@ -1,7 +1,7 @@
 """The guard of a database file in WAL mode: while a process has one, no process deletes the log beside that file.
 
-SQLite deletes the log (``-wal``) when the last connection is closed. It knows others by their POSIX locks, and a
-process loses those of a file when any of its code closes any descriptor of that file: that of a copy, or of a download.
+SQLite deletes the log (``-wal``) when the last connection is closed. It knows other processes by their POSIX locks. A
+process loses those of a file when any of its code closes any descriptor of that file, after a copy or a download.
 The locks of Linux that belong to an open file description (OFD) are not lost so. A guard holds two of them, where
 SQLite itself has locks for reading: all that others notice of it is one more connection.
 """
@@ -33,7 +33,7 @@ def _lock(descriptor: int, command: int, kind: int, place: tuple[int, int]) -> N
 
 
 class Guard:
-    """That of one file, in this process; ``log``: the one that nobody can delete, None while the guard has no lock.
+    """That of one file, in this process; ``log``: the one that no process can delete, None while the guard has no lock.
 
     Its descriptors stay open as long as the file is in its place: to close them would drop SQLite's own locks.
     """
@@ -94,9 +94,9 @@ class Guard:
                 _lock(self._fence, OFD_SETLK, fcntl.F_UNLCK, WRITING)
 
     def release(self) -> None:
-        """Have the end of this process be that of any other: if it is the last one, the log is copied and deleted.
+        """Give the locks up, so that the last process to end copies the log into the database, and deletes it.
 
-        If the log was deleted already the locks stay until the process is gone: so no connection of it copies anything.
+        If the log was deleted already, the locks stay until the process is gone: no connection of it copies anything.
         """
         if OFD_SETLK is None or not self.log or look(log_of(self.path)).inode != self.log:
             return

@@ -105,7 +105,7 @@ def has_receivers(sender: type[BaseDatabaseWrapper]) -> bool:
 
 
 def guard_connection(connection: BaseDatabaseWrapper, **kwargs: object) -> None:
-    """Guard the file of a connection that was just opened, whoever did so, if a queue is in that database.
+    """Guard the file of any new connection of Django to the database of a queue.
 
     Where the project receives this signal, too, the first publish does it: a guard keeps the journal mode as it is.
     """
