@@ -19,7 +19,7 @@ SECONDS = scaled(8.0, 60 * MINUTES)
 LIMITS = {"tenant:1": 3, "tenant:2": 3, "two": 2, "queue": 3, "raw:9": 2}
 ORDERS = {f"customer:{number}": 1 for number in range(3)}
 QUEUES = {"narrow": {"concurrency": 3}, "raw": {"concurrency": 2, "handler": "tests.project.limited.handle"}}
-HELD = """
+PLACES = """
 SELECT count(CASE WHEN state = 'RUNNING' THEN 1 END) AS held, count(CASE WHEN state = 'READY' THEN 1 END) AS waits
 FROM vtqueue_job WHERE concurrency_key = ? OR queue_name = ?"""
 ASK = {
@@ -29,6 +29,9 @@ ASK = {
     "queue": ("-", "narrow"),
     "raw:9": ("raw:9", "-"),
 }
+HOSTS = scaled((1, 30, 300), (1, 100, 1000, 3000))  # how many keys a changed rate has
+CHANGING, SOON = scaled(1.0, 60.0), 15.0  # seconds
+BOOKED = "SELECT count(*) AS jobs FROM vtqueue_job WHERE moved_from IS NOT NULL"
 SEED = int(os.environ.get("VTQUEUE_SEED") or scaled(7, int(time.time())))
 
 
@@ -61,7 +64,7 @@ class Feeder:
 
     def waiting(self, key: str) -> tuple[int, int]:
         """Return how many jobs of a limit are held, and how many wait."""
-        [row] = self.database.rows(HELD, *ASK[key])
+        [row] = self.database.rows(PLACES, *ASK[key])
         return row["held"], row["waits"]
 
 
@@ -106,3 +109,29 @@ def test_a_storm_of_kills(database: Database, start_worker: Start, tmp_path: Pat
     for key in ORDERS:
         order = journal.order(key)
         assert order == sorted(order), f"{key}: {order}"
+
+
+@each_engine
+def test_rates_that_change(database: Database, start_worker: Start, tmp_path: Path) -> None:
+    """However many keys it has, and whoever is killed: what a rate has put off starts soon after it was changed."""
+    print(f"VTQUEUE_SEED={SEED}")
+    database.options |= {"task_modules": ["tests.project.limited"]}
+    path, chance = tmp_path / "journal", random.Random(SEED)
+    ends, hosts = time.monotonic() + CHANGING, list(HOSTS)
+    while hosts or time.monotonic() < ends:
+        number = hosts.pop() if hosts else chance.choice(HOSTS)
+        slow = start_worker("--threads", "4", VTQUEUE_TEST_RATE="1/d")
+        database.enqueue_many(limited.at_rate_of_host, [(str(path), host) for host in range(number)] * 2)
+        wait_until(lambda: 0 < database.unfinished() == database.rows(BOOKED)[0]["jobs"], 2 * PATIENCE)
+        if chance.random() < 0.5:
+            slow.kill()
+        else:
+            slow.terminate()
+        fast = start_worker("--threads", "4")
+        started = time.monotonic()
+        wait_until(lambda: not database.rows(BOOKED)[0]["jobs"], 2 * PATIENCE)
+        took = time.monotonic() - started
+        print(f"{number} keys: {took:.1f} s")
+        assert took < SOON
+        wait_until(lambda: not database.unfinished(), 2 * PATIENCE)
+        fast.terminate()

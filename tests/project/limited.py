@@ -55,6 +55,12 @@ def at_rate(journal: str) -> None:
     spend(journal, "rate", 0)
 
 
+@task(rate=os.environ.get("VTQUEUE_TEST_RATE", "1000/s"), rate_key="host:{host}")
+def at_rate_of_host(journal: str, host: int) -> None:
+    """Its rate is another one in a worker that is told so."""
+    spend(journal, f"host:{host}", 0)
+
+
 def handle(job: ClaimedJob) -> None:
     """Handle a payload: journal, key, seconds."""
     spend(*job.payload)

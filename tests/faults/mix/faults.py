@@ -22,14 +22,14 @@ from ...processes.database import Database
 from ...processes.running import MANAGE, READY, Running, Start, children
 from ..wall_clock import WallClock
 from .kinds import ASIDE, LONG_LEASE, SHORT_LEASE
-from .neighbours import SLOW_LOG
+from .neighbours import SLOW_LOG, STARVED
 
 T = TypeVar("T")
 THREADS = ("--threads", "4")
 PROCESSES = ("--processes", "2", "--threads", "2")
 LASTING = (THREADS, (*PROCESSES, "--max-jobs-per-process", "500"))
 OTHERS = (("--threads", "3"), ("--processes", "2", "--threads", "1"))
-LOUD = ("--threads", "2")  # of the workers with a log that is slow, or full
+LOUD = ("--threads", "2")  # of the workers with a log that is slow, or full, and of the one that lacks memory
 CONSUMERS = 2
 INSTANCES = 3  # of the lease "mix"
 MEMBERS = 3  # of the cycle "mix", now with one slot more and now with one less
@@ -95,7 +95,7 @@ class Faults:
     """Workers and consumers that come and go by a plan; the ``lasting`` workers lose their children only.
 
     The plan begins when ``begin`` is called. ``happened``: the faults, as they came about. ``wall_clock``: that of the
-    instances. ``loud``: whether there are workers whose log is slow, or full.
+    instances. ``loud``: whether there are workers whose log is slow, or full, or that lack memory.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Faults:
         self.lasting = [self._worker(arguments) for arguments in LASTING]
         self._start_others = [partial(self._worker, arguments) for arguments in OTHERS]
         if loud:
-            self._start_others += [self._with_slow_log, self._with_full_log]
+            self._start_others += [self._with_slow_log, self._with_full_log, self._starved]
         self.others = [start_other() for start_other in self._start_others]
         self.consumers = [self._consumer() for _ in range(CONSUMERS)]
         self.told_by: list[Path] = []  # the files of all instances
@@ -138,6 +138,9 @@ class Faults:
 
     def _with_full_log(self) -> Running:
         return self._start("-m", "tests.faults.mix.neighbours", MANAGE, "vtworker", "--no-reload", *LOUD)
+
+    def _starved(self) -> Running:
+        return self._start_worker(*LOUD, ready=False, **{STARVED: "1"})
 
     def _consumer(self, *names: str) -> Running:
         return self._start("-m", "tests.faults.mix.consumer", *names)

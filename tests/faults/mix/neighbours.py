@@ -1,6 +1,7 @@
 """What a project runs beside its jobs, and does badly: a log that is slow or full, receivers that fail, hang and write.
 
-The receivers are connected by the module of the tasks, in workers and publishers alike, where BAD is set.
+The receivers are connected by the module of the tasks, in workers and publishers alike, where BAD is set. A worker with
+STARVED gets no memory now and then.
 """
 
 import fcntl
@@ -10,14 +11,17 @@ import random
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
-from django.db import OperationalError
+from django.db import OperationalError, connections
 from django.dispatch import Signal
 
 from .kinds import SHORT_LEASE
 
 BAD = "VTQUEUE_TEST_NEIGHBOURS"  # the variable that asks for receivers
+STARVED = "VTQUEUE_TEST_STARVED"  # the variable that has statements of the main thread, which claims, lack memory
+LACKS = 0.01  # how likely one does
 RAISES, FAILS, WRITES, HANGS = 0.02, 0.01, 0.02, 0.0005  # how likely a receiver does what it should not
 HANGS_FOR = 2 * SHORT_LEASE  # seconds
 SLOW_RECORD = 0.05  # how likely a record of the slow log takes longer than a lease
@@ -60,6 +64,23 @@ def move_in(*signals: Signal) -> None:
     """Connect a bad receiver to each of these signals, where the mix wants it."""
     for signal in signals if os.environ.get(BAD) else ():
         signal.connect(misbehave)
+
+
+def starve(execute: Callable[..., Any], *statement: Any) -> Any:
+    """Execute a statement, or have no memory for that, or none for what it returns."""
+    chance = random.random()
+    if chance < LACKS / 2:
+        raise MemoryError
+    returned = execute(*statement)
+    if chance < LACKS:
+        raise MemoryError
+    return returned
+
+
+def go_hungry() -> None:
+    """Have the statements of this thread starve, where the mix wants it."""
+    for connection in connections.all() if os.environ.get(STARVED) else ():
+        connection.execute_wrappers.append(starve)
 
 
 def read_slowly(pipe: int) -> None:

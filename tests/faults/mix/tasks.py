@@ -17,9 +17,10 @@ from tests.project.models import Effect
 
 from .journal import STEP, Run, journaled, write
 from .kinds import BACKOFF, COUNTER, HURRY, LIMIT, LISTED, LONGER, OTHER, PARTS, SHORT_LEASE, SHORTER, SLOW, TRANSACTION
-from .neighbours import move_in, stray
+from .neighbours import go_hungry, move_in, stray
 
 move_in(task_enqueued, task_started, task_finished)
+go_hungry()
 
 SOON = 0.1  # seconds of backoff
 
