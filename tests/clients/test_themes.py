@@ -88,6 +88,7 @@ def test_dead_letters_can_be_requeued_and_discarded(theme: str, tmp_path: Path, 
     assert said.count("dead  shop.tasks.fail") == 4, said
     with served(project, tmp_path) as address:
         page = browser.new_page(viewport={"width": 1280, "height": 900})
+        page.set_default_timeout(PATIENCE * 1000)
         page.goto(f"{address}/admin/")
         page.fill("input[name=username]", "anna")
         page.fill("input[name=password]", "secret")
