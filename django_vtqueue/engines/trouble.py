@@ -32,9 +32,10 @@ class LogDeleted(VTQueueError, OperationalError):
 
     def __init__(self, path: str) -> None:
         super().__init__(
-            f"the log of the database was deleted or exchanged while this process used it: {path}-wal. What was only "
-            "in that log is lost, and to go on would destroy the database. Start all processes anew that use it: the "
-            "site, workers, shells. What may be done to the files of a database in use: docs/backups.md"
+            f"the log of the database was deleted or exchanged while this process used it: {path}-wal, or its index "
+            "(-shm). What was only in that log is lost, and to go on would destroy the database. Start all processes "
+            "anew that use it: the site, workers, shells. What may be done to the files of a database in use: "
+            "docs/backups.md"
         )
         self.path = path
 

@@ -15,6 +15,7 @@ from django_vtqueue.core.ids import new_id
 
 from ..processes.conftest import environment
 from ..processes.database import Database, inode
+from ..processes.held import begin
 from ..processes.running import MANAGE, Start, python
 from ..waiting import wait_until
 from .exchange import move_over
@@ -270,6 +271,19 @@ def test_a_worker_ends_when_its_log_is_deleted(
     assert_sound(database.path)
     start_worker("--drain", ready=False)
     wait_until(lambda: {f"after-{number}" for number in range(5)} <= set(lines(done)))
+    assert_sound(database.path)
+
+
+def test_a_worker_ends_when_the_index_of_its_log_is_deleted(
+    database: Database, start_worker: Start, tmp_path: Path
+) -> None:
+    """Without it nobody else would see its locks; all that is in the log is kept."""
+    worker = start_worker()
+    held = begin(database, tmp_path)
+    Path(f"{database.path}-shm").unlink()
+    assert worker.wait() == 1
+    assert DELETED in worker.log
+    assert database.job(held)["state"] == "RUNNING"
     assert_sound(database.path)
 
 

@@ -64,6 +64,19 @@ class Guard:
             self._descriptors[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         return self._descriptors[path]
 
+    def has_index(self) -> bool:
+        """Return whether the index of the log was not deleted, as far as that is known.
+
+        Who opens the database next makes another one, and would write to the same log without seeing our locks.
+        """
+        descriptor = self._descriptors.get(self._index, -1)
+        try:
+            return descriptor < 0 or os.fstat(descriptor).st_nlink > 0
+        except OSError as error:
+            if error.errno is None:  # TaskTimeout, which is raised in a thread at any call
+                raise
+            return False  # another thread has just closed it: another file is in the place of this one
+
     def fence(self) -> None:
         """Have all that still use a log that was deleted write no more: their commits fail, nothing is copied.
 

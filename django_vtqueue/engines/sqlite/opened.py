@@ -34,12 +34,12 @@ class Opened:
         self.guard: Guard | None = None
 
     def has_same_log(self) -> bool:
-        """Return whether its log is in its place, or there is none."""
+        """Return whether its log, with the index of that, is in its place, or there is none."""
         log = look(self.log_path).inode if self.path else None
         if self.log is None and log and self.inode:
             self.guard = guard_of(self.alias, self.path, self.inode)
             self.log = self.guard.log or log
-        return log == self.log
+        return log == self.log and (self.guard is None or self.guard.has_index())
 
     def has_same_file(self) -> bool:
         """Return whether its database file is in its place."""
