@@ -38,6 +38,7 @@ class Version:
             "PYTHONPATH": os.pathsep.join(map(str, (package, ROOT))),
             "VTQUEUE_BENCH_FOLDER": str(self.folder),
             "VTQUEUE_BENCH_APP": "benchmarks.plain",
+            "PYTHONDONTWRITEBYTECODE": "",  # else only one of the two would be compiled before it starts
         }
         used = self.run("-c", "import django_vtqueue; print(django_vtqueue.__file__)").strip()
         if Path(used).parent.parent != package:

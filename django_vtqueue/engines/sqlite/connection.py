@@ -36,7 +36,7 @@ from .lock import (
     writable,
 )
 from .mounts import MOST_SKEW, clock_offset
-from .opened import check
+from .opened import check, in_doubt
 from .task_transaction import task_transaction
 
 Read = TypeVar("Read")
@@ -246,13 +246,27 @@ class SQLiteConnection:
         outcome: Callable[[Any], Any] = _changed,
     ) -> Any:
         """Execute one statement that writes, in the caller's transaction or in one of its own; see _run."""
-        self._before_write(connection)
         if connection.in_atomic_block or not connection.autocommit:
+            self._before_write(connection)
             return self._change(connection, sql, values, outcome)
+        if in_doubt(connection):
+            self._before_write(connection)
+        try:
+            return self._write_alone(connection, sql, values, outcome)
+        except FileExchanged:
+            if self._file:
+                raise
+            return self._write_alone(self._connected(), sql, values, outcome)  # nobody sees what the old file has
+
+    def _write_alone(
+        self, connection: BaseDatabaseWrapper, sql: str, values: Mapping[str, Any], outcome: Callable[[Any], Any]
+    ) -> Any:
+        """Execute one statement in a transaction of its own; raise what _committed raises if nobody else sees that."""
         try:
             done = alone(connection, lambda: self._execute(connection, sql, values, outcome))
         except OperationalError as error:
             if not is_stale(error):
+                self._committed(connection)  # who has seen that the log was deleted lets nobody write to the old one
                 raise
             stale = error.__cause__
             with closing(beside(connection, stale)) as second:

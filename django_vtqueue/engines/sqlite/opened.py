@@ -77,6 +77,14 @@ def opened_by(connection: BaseDatabaseWrapper) -> Opened:
     return opened
 
 
+def in_doubt(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether an open connection was not looked at yet, or its log was not in its place at the last look."""
+    opened: Opened | None = vars(connection).get(OPENED)
+    if opened is None or opened.raw is not connection.connection:
+        return True
+    return opened.guard is not None and opened.guard.over_at is not None
+
+
 def check(connection: BaseDatabaseWrapper) -> None:
     """Raise LogDeleted, or FileExchanged, if the log of an open connection is not in its place."""
     opened = opened_by(connection)
