@@ -256,17 +256,17 @@ class SQLiteConnection:
         except FileExchanged:
             if self._file:
                 raise
-            return self._write_alone(self._connected(), sql, values, outcome)  # nobody sees what the old file has
+            return self._write_alone(self._connected(), sql, values, outcome)  # no process reads the old file
 
     def _write_alone(
         self, connection: BaseDatabaseWrapper, sql: str, values: Mapping[str, Any], outcome: Callable[[Any], Any]
     ) -> Any:
-        """Execute one statement in a transaction of its own; raise what _committed raises if nobody else sees that."""
+        """Execute one statement in a transaction of its own; raise as _committed does if no other connection sees that."""
         try:
             done = alone(connection, lambda: self._execute(connection, sql, values, outcome))
         except OperationalError as error:
             if not is_stale(error):
-                self._committed(connection)  # who has seen that the log was deleted lets nobody write to the old one
+                self._committed(connection)  # of a deleted log: another process has fenced it
                 raise
             stale = error.__cause__
             with closing(beside(connection, stale)) as second:

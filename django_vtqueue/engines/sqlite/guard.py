@@ -67,7 +67,7 @@ class Guard:
     def has_index(self) -> bool:
         """Return whether the index of the log was not deleted, as far as that is known.
 
-        Who opens the database next makes another one, and would write to the same log without seeing our locks.
+        The next process that opens the database makes another one, and writes to the same log without our locks.
         """
         descriptor = self._descriptors.get(self._index, -1)
         try:
