@@ -6,6 +6,8 @@ from math import inf, ldexp
 IN_DANGER = 0.5  # seconds before the end of a lease
 LARGEST_EXPONENT = 40  # 2**40 s is longer than any cap; beyond it floats would overflow
 
+LONGEST_REST = 0.02  # seconds
+
 
 def backoff_delay(backoff: float | Sequence[float], cap: float, attempt: int, jitter: float) -> float:
     """Return the seconds to wait after the ``attempt``-th failed attempt (counted from 1).
@@ -40,6 +42,14 @@ def long_hold_pause(waited: float, jitter: float) -> float:
     gets it first after one that was held for long.
     """
     return (0.5 + jitter) * min(max(0.001, 0.01 * waited), 0.012)
+
+
+def rest_after(held: float) -> float:
+    """Return the seconds for which a task leaves SQLite's write lock to others when it has held it for so long.
+
+    A fiftieth of that, up to 20 ms: a connection that waits for the lock asks for it again meanwhile.
+    """
+    return min(max(0.02 * held, 0.0), LONGEST_REST)
 
 
 def trouble_pause(tries: int, lease: float = inf) -> float:

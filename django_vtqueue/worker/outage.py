@@ -3,6 +3,7 @@
 Of a lock it does so every few milliseconds, of anything else after a pause that grows (``core/backoff.py``).
 """
 
+import gc
 import logging
 import random
 import time
@@ -72,6 +73,8 @@ class Outage:
         self.retry_at = now + pause
         # Django's errors of a database are part of a reference cycle, with everything that the failed turn referred to.
         clear_frames(error.__traceback__)
+        if kind is not Trouble.BUSY:
+            gc.collect(1)  # so is a connection of sqlite3 that Django could not set up: it keeps its files open
 
     def note_success(self) -> None:
         """Note a success."""

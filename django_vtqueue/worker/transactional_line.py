@@ -15,8 +15,6 @@ from ..execution.time_limits import transaction_seconds
 
 MOST_WAITING = 400  # jobs that wait here; the rest is left for other workers
 MARGIN = 0.5  # seconds for the rollback of a transaction whose time is up
-LONGEST_REST = 0.02  # seconds: a connection that waits for the lock asks for it again meanwhile, see core/backoff.py
-REST = 0.02  # of the time for which a transaction had the lock: so long it is left to others before the next one
 
 
 class TransactionalLine:
@@ -29,7 +27,6 @@ class TransactionalLine:
         self._running = ""  # its id
         # By task; one that is not loaded here says it itself, by TransactionWaits.
         self._transactional: dict[str, bool] = {}
-        self._began_at = self._free_at = 0.0  # monotonic
         self._over_at = NEVER  # monotonic: when its transaction is over at the latest, whatever its code does
 
     def __len__(self) -> int:
@@ -59,7 +56,7 @@ class TransactionalLine:
     def next(self) -> HeldJob:
         """Return the job whose turn it is now."""
         *_, job = heappop(self._waiting)
-        self._running, self._began_at, self._over_at = job.id, time.monotonic(), NEVER
+        self._running, self._over_at = job.id, NEVER
         return job
 
     def note_transactional(self, job: HeldJob) -> None:
@@ -69,18 +66,16 @@ class TransactionalLine:
     def note_begun(self, job: HeldJob) -> None:
         """Note that the transaction of a job has begun."""
         if job.id == self._running:
-            self._began_at = time.monotonic()
-            self._over_at = self._began_at + transaction_seconds(job, self.backend) + MARGIN
+            self._over_at = time.monotonic() + transaction_seconds(job, self.backend) + MARGIN
 
     def note_finished(self, job: HeldJob) -> None:
         """Note that a job has ended."""
         if job.id == self._running:
-            now = time.monotonic()
-            self._running, self._free_at = "", now + min(REST * (now - self._began_at), LONGEST_REST)
+            self._running = ""
 
     def free_at(self) -> float:
         """Return when the turn is free at the latest (monotonic), if a job waits for it."""
-        return NEVER if not self._waiting else self._over_at if self._running else self._free_at
+        return NEVER if not self._waiting else self._over_at if self._running else 0.0
 
     def recall(self) -> list[HeldJob]:
         """Take back all that wait."""

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from django_vtqueue.core import backoff
 from django_vtqueue.core.clock import SECOND
 from django_vtqueue.core.grace import REST, REST_DIVISOR
-from django_vtqueue.worker.transactional_line import LONGEST_REST
 
 jitters = st.floats(0, 1)
 attempts = st.integers(1, 10**6)
@@ -71,7 +70,7 @@ def test_who_will_hold_the_lock_for_long_asks_for_it_less_often(waited: float, j
     """What holds it briefly gets it first; but the worker that has had it begins its next transaction later."""
     pause = backoff.long_hold_pause(waited, jitter)
     assert pause >= 0.99 * backoff.busy_pause(min(waited, 0.9), jitter)
-    assert pause < LONGEST_REST
+    assert pause < backoff.LONGEST_REST
     if waited > 1:
         assert pause > 4 * backoff.busy_pause(1, jitter)
 

@@ -274,6 +274,40 @@ def test_a_worker_ends_when_its_log_is_deleted(
     assert_sound(database.path)
 
 
+@pytest.mark.parametrize("age", ["0", "null"], ids=["closed", "persistent"])
+def test_the_log_alone_is_deleted(
+    database: Database, start_worker: Start, site: Callable[..., Site], tmp_path: Path, age: str
+) -> None:
+    """Its index goes with it: who starts then works, though processes of the site live that have the old ones."""
+    worker, done = start_worker(), tmp_path / "done"
+    first, idle = (site(VTQUEUE_TEST_CONNECTION=f'{{"CONN_MAX_AGE": {age}}}') for _ in range(2))
+    for each in (first, idle):
+        assert "Error" not in each("enqueue", done, "before")
+    wait_until(lambda: lines(done).count("before") == 2)
+    log_of(database).unlink()
+    assert worker.wait() == 1
+    assert DELETED in worker.log
+    start_worker()
+    assert "Error" not in site()("enqueue", done, "after")
+    wait_until(lambda: "after" in lines(done))
+    assert "LogDeleted" in first("enqueue", done, "lost")
+    assert "LogDeleted" in first("enqueue", done, "lost")
+    assert_sound(database.path)
+
+
+def test_without_a_worker_an_enqueue_says_that_the_log_is_gone(
+    database: Database, site: Callable[..., Site], tmp_path: Path
+) -> None:
+    """It is no error of the disk, though SQLite says so; and it lets others begin anew."""
+    first = site(VTQUEUE_TEST_CONNECTION='{"CONN_MAX_AGE": 0}')
+    assert "Error" not in first("enqueue", tmp_path / "done", "before")
+    log_of(database).unlink()
+    assert "LogDeleted" in first("enqueue", tmp_path / "done", "lost")
+    assert "Error" not in site()("enqueue", tmp_path / "done", "after")
+    assert "LogDeleted" in first("enqueue", tmp_path / "done", "lost")
+    assert_sound(database.path)
+
+
 def test_a_worker_ends_when_the_index_of_its_log_is_deleted(
     database: Database, start_worker: Start, tmp_path: Path
 ) -> None:

@@ -11,7 +11,7 @@ from typing import BinaryIO
 import pytest
 
 from django_vtqueue import Queue, control
-from tests.project import tasks, transactional, writers
+from tests.project import durable, tasks, transactional, writers
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
@@ -85,6 +85,20 @@ def test_many_in_a_row_do_not_keep_others_from_writing(database: Database, start
     jobs = [database.enqueue(tasks.add, 1, 2) for _ in range(2)]  # one at a time: settled, and the next one claimed
     database.wait_for(*jobs)
     assert not database.succeeded(*slow)
+
+
+def test_steps_in_a_row_do_not_keep_others_from_writing(database: Database, start_worker: Start) -> None:
+    """Who waits for the lock gets it behind one of the next two steps, although they follow each other at once."""
+    loop = database.enqueue(durable.writes_often, 16, 0.5)
+    start_worker("--threads", "1", ready=False)
+    made = "SELECT count(*) AS steps FROM project_effect"
+    wait_until(lambda: database.rows(made)[0]["steps"])
+    passed = []
+    while not database.succeeded(loop):
+        before = database.rows(made)[0]["steps"]
+        database.enqueue(tasks.add.using(queue_name="other"), 1, 2)
+        passed.append(database.rows(made)[0]["steps"] - before)
+    assert max(passed) <= 2
 
 
 def waiting(database: Database) -> list[str]:

@@ -250,6 +250,13 @@ def write(name: str, seconds: float = 0) -> None:
     time.sleep(seconds)
 
 
+@task(takes_context=True)
+def writes_often(context: JobContext, count: int, seconds: float) -> None:
+    """Have the lock nearly all the time, a step after the other."""
+    for number in context.iterate("items", range(count)):
+        context.step("write", write, f"item {number}", seconds, transactional=True)
+
+
 @task(transactional=True)
 def flow_child(index: int, number: int) -> int:
     write(f"child {index} {number}")

@@ -1,5 +1,6 @@
 """When a worker tries again what the database has refused."""
 
+import os
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -85,3 +86,21 @@ def test_a_missing_folder_is_no_full_disk(
         engine.queue_names()
     Outage(engine).note_failure(error.value)
     assert "the database cannot be opened (unable to open database file); waiting. Its folder must be" in caplog.text
+
+
+@pytest.mark.filterwarnings("ignore:unclosed database:ResourceWarning")  # Python 3.13 says so
+def test_a_connection_that_could_not_be_set_up_keeps_no_file_open(
+    sqlite_file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often it is tried: Django has opened the file before it gives the commands that fail."""
+    connection = connections[sqlite_file]
+    connection.close()
+    monkeypatch.setitem(connection.settings_dict["OPTIONS"], "init_command", "SELECT * FROM missing")
+    outage, opened = Outage(new_engine(sqlite_file, traced=False)), set()
+    for _ in range(10):
+        try:
+            connection.ensure_connection()
+        except OperationalError as error:
+            outage.note_failure(error)
+        opened.add(len(os.listdir("/proc/self/fd")))
+    assert len(opened) == 1

@@ -36,7 +36,7 @@ from .lock import (
     writable,
 )
 from .mounts import MOST_SKEW, clock_offset
-from .opened import check, in_doubt
+from .opened import check, check_unopened, in_doubt
 from .task_transaction import task_transaction
 
 Read = TypeVar("Read")
@@ -230,7 +230,11 @@ class SQLiteConnection:
         connection = self.connection
         if connection.connection is None and self._file:
             self._file.open()
-        connection.ensure_connection()
+        try:
+            connection.ensure_connection()
+        except OperationalError:
+            check_unopened(connection)
+            raise
         connection.validate_thread_sharing()
         return connection
 
@@ -261,7 +265,7 @@ class SQLiteConnection:
     def _write_alone(
         self, connection: BaseDatabaseWrapper, sql: str, values: Mapping[str, Any], outcome: Callable[[Any], Any]
     ) -> Any:
-        """Execute one statement in a transaction of its own; raise as _committed does if no other connection sees that."""
+        """Execute one statement in a transaction of its own; raise what _committed does."""
         try:
             done = alone(connection, lambda: self._execute(connection, sql, values, outcome))
         except OperationalError as error:

@@ -94,10 +94,28 @@ class Guard:
 
     def fence_for_good(self) -> None:
         """Have the fence stand when the commits are over that are under way, perhaps that of the caller."""
-        if OFD_SETLKW is not None and not self._fenced and self._fence >= 0:
+        if self._fenced:
+            self._remove_index()
+        elif OFD_SETLKW is not None and self._fence >= 0:
             self._fenced = True
             with suppress(RuntimeError):  # the system gives no thread
-                start_new_thread(_lock, (self._fence, OFD_SETLKW, fcntl.F_WRLCK, WRITING))
+                start_new_thread(self._wait_for_fence, ())
+
+    def _wait_for_fence(self) -> None:
+        assert OFD_SETLKW is not None
+        _lock(self._fence, OFD_SETLKW, fcntl.F_WRLCK, WRITING)
+        self._remove_index()
+
+    def _remove_index(self) -> None:
+        """Remove the index of the log that was deleted, if it is still in its place.
+
+        It says where things are in that log: who opened the database by it could read nothing of the next log. Only one
+        process has the fence, so none removes the index that another one has made since.
+        """
+        status = os.fstat(self._descriptors[self._index])
+        if look(self._index).inode == (status.st_dev, status.st_ino):
+            with suppress(OSError):
+                os.unlink(self._index)
 
     def open_fence(self) -> None:
         """Let them write again."""
@@ -144,6 +162,12 @@ def guard_of(alias: str, path: str, inode: Inode) -> Guard:
             guard = _guards[alias] = Guard(path, inode)
         guard.stand()
         return guard
+
+
+def standing_guard(alias: str) -> Guard | None:
+    """Return the guard of the file that an alias has had last, if it stands."""
+    guard = _guards.get(alias)
+    return guard if guard and guard.log else None
 
 
 @atexit.register

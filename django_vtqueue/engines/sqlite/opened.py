@@ -14,7 +14,7 @@ from ...core.clock import monotonic
 from ..routing import options_of_database
 from ..trouble import LogDeleted, when_log_is_deleted
 from .file import SETTLED, FileExchanged, Inode, log_of, look, path_of
-from .guard import Guard, guard_of
+from .guard import Guard, guard_of, standing_guard
 
 OPENED = "_vtqueue_opened"  # the name of an attribute of Django's connections
 LOOK_AGAIN = 0.01  # seconds
@@ -57,10 +57,10 @@ class Opened:
             if self.has_same_log():  # the disk has failed for a moment
                 break
             if monotonic() >= self.guard.over_at:
+                self.guard.fence_for_good()
                 error = LogDeleted(self.path)
                 for act in when_log_is_deleted:
                     act(error)
-                self.guard.fence_for_good()
                 raise error
             time.sleep(LOOK_AGAIN)
         self.guard.open_fence()
@@ -90,6 +90,19 @@ def check(connection: BaseDatabaseWrapper) -> None:
     opened = opened_by(connection)
     if not opened.has_same_log():
         opened.judge()
+
+
+def check_unopened(connection: BaseDatabaseWrapper) -> None:
+    """Raise LogDeleted, or FileExchanged, if a connection cannot be opened, and the log that was guarded is gone.
+
+    SQLite says only "disk I/O error": the index in its place is that of the old log.
+    """
+    opened = Opened(connection)
+    opened.guard = standing_guard(connection.alias)
+    if opened.guard and (opened.path, opened.inode) == (opened.guard.path, opened.guard.inode):
+        opened.log = opened.guard.log
+        if not opened.has_same_log():
+            opened.judge()
 
 
 def outdated(connection: BaseDatabaseWrapper) -> bool:

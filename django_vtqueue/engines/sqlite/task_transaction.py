@@ -1,13 +1,15 @@
 """The transaction of a task's own writes: it holds the write lock, so it begins fairly and ends in time."""
 
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from math import inf
 
 from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from ...core.backoff import long_hold_pause
+from ...core.backoff import long_hold_pause, rest_after
 from ...runtime.timeouts import timekeeper
 from ..deadline import Deadline
 from .lock import begun_fairly
@@ -44,7 +46,7 @@ class WriteDeadline(Deadline):
 
 @contextmanager
 def task_transaction(connection: BaseDatabaseWrapper, seconds: float, first: Callable[[], None]) -> Iterator[None]:
-    """Hold a transaction of Django's for the block; see Engine.task_transaction."""
+    """Hold a transaction of Django's for the block, then leave the lock to others; see Engine.task_transaction."""
     with ExitStack() as stack:
         begin = transaction.atomic(using=connection.alias, durable=True)
         if connection.in_atomic_block:  # of a TestCase, or Django raises RuntimeError
@@ -52,8 +54,11 @@ def task_transaction(connection: BaseDatabaseWrapper, seconds: float, first: Cal
             first()
             yield
             return
+        began = inf
+        stack.callback(lambda: time.sleep(rest_after(time.monotonic() - began)))
         with begun_fairly(connection, long_hold_pause):
             stack.enter_context(begin)
+        began = time.monotonic()
         first()  # with the lock it waits for nothing
         deadline = WriteDeadline(connection.connection)
         try:
