@@ -44,7 +44,7 @@ def test_a_killed_workers_job_goes_on_elsewhere_at_once(
     assert entry["ended"] - entry["started"] < database.job(job_id)["lease_us"]
     assert (database.job(job_id)["attempts"], database.job(job_id)["claims"]) == (2, 2)
     assert database.job(job_id)["worker_id"] != worker_id
-    assert f"{worker_id.rpartition(':')[0]} died; jobs that go on elsewhere: 1" in second.log
+    assert f"{worker_id.rpartition(':')[0]} died; its jobs that run again: 1" in second.log
     assert [each["pid"] for each in database.workers()] == [second.pid]
     assert not Path(row["doorbell"]).exists()
 
