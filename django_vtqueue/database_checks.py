@@ -16,12 +16,13 @@ from django.conf import global_settings, settings
 from django.core.checks import CheckMessage, Tags, Warning, register
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
 from django.utils.connection import ConnectionDoesNotExist
 
 from .conf import configured
 from .engines import database_of, shares_disk
 from .engines.sqlite.file_checks import error, errors_of_folder, errors_of_mount, file_of
-from .engines.sqlite.opened import has_receivers
+from .engines.sqlite.opened import guard_connection
 from .queue.schema import mismatch
 from .tasks.compat import FRAMEWORK_APP  # nothing else imports the framework after setup(), and it asks the backends
 
@@ -245,6 +246,12 @@ def effective(connection: BaseDatabaseWrapper) -> Pragmas | Durability | None:
     except Exception:  # the command that needs the database says what is wrong
         return None
     return pragmas if file else None
+
+
+def has_receivers(sender: type[BaseDatabaseWrapper]) -> bool:
+    """Return whether the project receives the signal of new connections of this kind; one receiver is ours."""
+    keys = [key for key, *_ in list(connection_created.receivers)]  # another thread may connect one meanwhile
+    return any(of != id(guard_connection) and sent_by in (id(None), id(sender)) for of, sent_by in keys)
 
 
 def has_defaults(connection: BaseDatabaseWrapper) -> bool:

@@ -64,15 +64,16 @@ class Caller:
 
     def finish(self, seconds: float) -> bool:
         """Wait up to so many seconds until all calls are made; return whether they are."""
-        done = Event()
-
-        def last() -> None:
-            done.set() if self._calls.empty() else self._calls.put(last)
-
         if self._thread is None and self._calls.empty():
             return True
-        self.put(last)
-        return done.wait(seconds)
+        until = time.monotonic() + seconds
+        while True:
+            done = Event()
+            self.put(done.set)
+            if not done.wait(max(until - time.monotonic(), 0.0)):
+                return False
+            if self._calls.empty():  # what was called has had nothing more called
+                return True
 
     def end(self) -> None:
         """End the thread behind the calls that wait."""
@@ -92,9 +93,11 @@ class Caller:
 class LogWriter(Caller):
     """Writes the log of threads that may not wait for handlers; lines that are too many are left out, and counted."""
 
-    def __init__(self, name: str) -> None:
+    def begin(self) -> None:
+        """See Caller."""
         self._left_out = 0  # lines since the last one that was taken
-        super().__init__(name)
+        self._counting = Lock()
+        super().begin()
 
     @contextmanager
     def writing_for(self, logger: logging.Logger) -> Iterator[None]:
@@ -117,12 +120,13 @@ class LogWriter(Caller):
         elif self.await_room(1, patience):
             self.put(partial(self._write, write, copy_context()))
         else:
-            self._left_out += 1
+            with self._counting:
+                self._left_out += 1
 
     def await_room(self, lines: int, seconds: float) -> bool:
         """Wait up to so many seconds until so many lines can be taken; return whether they can.
 
-        If lines are left out already, the log is slower than any wait.
+        If lines are left out already, the log is slower than any wait, until none waits any more.
         """
         until = 0.0
         while not self._left_out and self.waiting() + lines > MOST_LINES:
@@ -130,15 +134,21 @@ class LogWriter(Caller):
             if time.monotonic() >= until:
                 return False
             time.sleep(0.001)
-        return not self._left_out
+        return not (self._left_out and self.waiting())
 
     def _write(self, write: Call, context: Context) -> None:
         with suppress(BaseException):  # of a handler: its server is down, or a task has closed the stream
             _close_old_connections()
             context.run(write)
-        if self._left_out and self.waiting() < MOST_LINES / 2:
+        if not self._left_out or self.waiting() >= MOST_LINES / 2:
+            return
+        with self._counting:
             left_out, self._left_out = self._left_out, 0
-            logger.warning("%d lines of this log are missing here: they came faster than it is written", left_out)
+        text = "%d lines of this log are missing here: they came faster than it is written"
+        record = logger.makeRecord(logger.name, logging.WARNING, __file__, 0, text, (left_out,), None)
+        if logger.isEnabledFor(logging.WARNING):
+            with suppress(BaseException):
+                type(logger).handle(logger, record)  # not by ours, which may leave it out
 
 
 @contextmanager

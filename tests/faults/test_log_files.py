@@ -26,10 +26,13 @@ DELETED = "the log of the database was deleted or exchanged while this process u
 
 # A process of a site: it does what a line says, and answers with a line.
 SITE = """
-import os, sys
+import atexit, os, sys
+at_exit = []
+atexit.register(lambda: [act() for act in at_exit])
 import django
 django.setup()
 from django.db import connection, connections, transaction
+from django.db.backends.signals import connection_created
 from django_vtqueue import Queue
 from tests.project import tasks
 
@@ -49,6 +52,15 @@ def enqueue_and_close(path, text):
         return enqueue(path, text)
     finally:
         connections.close_all()
+
+def enqueue_at_exit(path, text):
+    at_exit.append(lambda: print("at exit", enqueue(path, text), flush=True))
+
+def receive():
+    connection_created.connect(print_nothing)
+
+def print_nothing(**kwargs):
+    pass
 
 def publish(queue_name, payload):
     return Queue(queue_name).publish(payload)
@@ -184,6 +196,7 @@ def test_a_process_of_the_site_that_opens_the_file_loses_nothing(
 ) -> None:
     """A view may open and close the file: what its process enqueues, and writes by the ORM, stays seen by others."""
     first = site(VTQUEUE_TEST_CONNECTION=f'{{"CONN_MAX_AGE": {age}}}')
+    first("receive")  # many projects set their connections up so
     given = ("name",) if verb == "write" else (tmp_path / "done", "text")
     table = "project_effect" if verb == "write" else "vtqueue_job"
     for number in range(1, 4):
@@ -318,6 +331,42 @@ def test_a_worker_ends_when_the_index_of_its_log_is_deleted(
     assert worker.wait() == 1
     assert DELETED in worker.log
     assert database.job(held)["state"] == "RUNNING"
+    assert_sound(database.path)
+
+
+@pytest.mark.parametrize("how", [Path.unlink, lambda path: path.rename(f"{path}-moved")], ids=["deleted", "moved"])
+@pytest.mark.parametrize("notices", [True, False])
+def test_a_process_that_has_an_index_that_is_gone_leaves_the_file_alone(
+    database: Database, site: Callable[..., Site], tmp_path: Path, how: Callable[[Path], object], notices: bool
+) -> None:
+    """Whether it has noticed or not: what others write from then on is kept, when it ends in order, too."""
+    first = site(VTQUEUE_TEST_CONNECTION='{"CONN_MAX_AGE": null}')
+    assert "Error" not in first("enqueue", tmp_path / "done", "before")
+    how(Path(f"{database.path}-shm"))
+    if notices:
+        assert "LogDeleted" in first("enqueue", tmp_path / "done", "refused")
+    second = site()
+    for number in range(50):
+        assert "Error" not in second("enqueue", tmp_path / "done", number)
+    assert second.end() == 0
+    assert first.end() == 0
+    assert_sound(database.path)
+    assert database.rows("SELECT count(*) FROM vtqueue_job")[0][0] >= 51
+
+
+def test_what_is_enqueued_while_a_process_ends_is_stored(
+    database: Database, site: Callable[..., Site], tmp_path: Path
+) -> None:
+    """By ``atexit``, behind the end of the guard: nothing was deleted, so nothing is refused."""
+    first = site(VTQUEUE_TEST_CONNECTION='{"CONN_MAX_AGE": 0}')
+    assert "Error" not in first("enqueue", tmp_path / "done", "before")
+    first("enqueue_at_exit", tmp_path / "done", "after")
+    assert first.process.stdin
+    first.process.stdin.close()
+    assert first.process.stdout
+    assert first.process.stdout.read().startswith("at exit ")
+    assert first.process.wait(30) == 0
+    assert database.rows("SELECT count(*) FROM vtqueue_job")[0][0] == 2
     assert_sound(database.path)
 
 

@@ -156,7 +156,9 @@ class SQLiteConnection:
         try:
             check(connection)
         except FileExchanged:
-            if not connection.in_atomic_block:
+            if connection.in_atomic_block:
+                connection.close_at = 0.0  # with the request: Django opens a new one for the next
+            else:
                 connection.close()
             raise
 
@@ -275,6 +277,8 @@ class SQLiteConnection:
             stale = error.__cause__
             with closing(beside(connection, stale)) as second:
                 done = alone(second, lambda: self._execute(second, sql, values, outcome))
+                self._committed(second)
+            return done
         self._committed(connection)
         return done
 

@@ -41,6 +41,7 @@ class Guard:
     def __init__(self, path: str, inode: Inode) -> None:
         self.path, self.inode = path, inode
         self.log: Inode | None = None
+        self.index: Inode | None = None
         self.over_at: float | None = None  # monotonic: see opened.judge
         real = os.path.realpath(path)
         self._index = f"{real}-shm"
@@ -56,8 +57,12 @@ class Guard:
         with suppress(OSError):
             for path, place in self._places.items():
                 _lock(self._opened(path), OFD_SETLK, fcntl.F_RDLCK, place)
-            status = os.fstat(self._opened(log_of(self.path)))  # as long as it is open, no other log has its inode
-            self.log = status.st_dev, status.st_ino
+            self.index, self.log = self._inode(self._index), self._inode(log_of(self.path))
+
+    def _inode(self, path: str) -> Inode:
+        """Return that of a file, which no other file has as long as this one is open here."""
+        status = os.fstat(self._opened(path))
+        return status.st_dev, status.st_ino
 
     def _opened(self, path: str) -> int:
         if path not in self._descriptors:
@@ -65,17 +70,11 @@ class Guard:
         return self._descriptors[path]
 
     def has_index(self) -> bool:
-        """Return whether the index of the log was not deleted, as far as that is known.
+        """Return whether the index of the log is in its place, as far as that is known.
 
         The next process that opens the database makes another one, and writes to the same log without our locks.
         """
-        descriptor = self._descriptors.get(self._index, -1)
-        try:
-            return descriptor < 0 or os.fstat(descriptor).st_nlink > 0
-        except OSError as error:
-            if error.errno is None:  # TaskTimeout, which is raised in a thread at any call
-                raise
-            return False  # another thread has just closed it: another file is in the place of this one
+        return self.index is None or look(self._index).inode == self.index
 
     def fence(self) -> None:
         """Have all that still use a log that was deleted write no more: their commits fail, nothing is copied.
@@ -112,8 +111,7 @@ class Guard:
         It says where things are in that log: who opened the database by it could read nothing of the next log. Only one
         process has the fence, so none removes the index that another one has made since.
         """
-        status = os.fstat(self._descriptors[self._index])
-        if look(self._index).inode == (status.st_dev, status.st_ino):
+        if self.index and self.has_index():
             with suppress(OSError):
                 os.unlink(self._index)
 
@@ -127,9 +125,10 @@ class Guard:
     def release(self) -> None:
         """Give the locks up, so that the last process to end copies the log into the database, and deletes it.
 
-        If the log was deleted already, the locks stay until the process is gone: no connection of it copies anything.
+        If one of the two files was deleted already, the locks stay until the process is gone: then no connection of it
+        copies anything.
         """
-        if OFD_SETLK is None or not self.log or look(log_of(self.path)).inode != self.log:
+        if OFD_SETLK is None or not self.log or look(log_of(self.path)).inode != self.log or not self.has_index():
             return
         with suppress(OSError, sqlite3.Error):
             for path, place in self._places.items():
@@ -138,7 +137,8 @@ class Guard:
             uri = f"file:{quote(self.path)}?mode=rw"
             with closing(sqlite3.connect(uri, timeout=0, uri=True)) as last:  # perhaps no other one is open here
                 last.execute("PRAGMA schema_version").fetchall()
-        self.log, self._released = None, True
+        self.log = self.index = None
+        self._released = True
 
     def close(self) -> None:
         """Close what belongs to a file that is not in its place any more, or to the parent of a forked process."""

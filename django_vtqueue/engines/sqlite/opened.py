@@ -8,7 +8,6 @@ import time
 from contextlib import suppress
 
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.backends.signals import connection_created
 
 from ...core.clock import monotonic
 from ..routing import options_of_database
@@ -119,18 +118,9 @@ def outdated(connection: BaseDatabaseWrapper) -> bool:
     return not opened_by(connection).has_same_file()
 
 
-def has_receivers(sender: type[BaseDatabaseWrapper]) -> bool:
-    """Return whether the project receives the signal of new connections of this kind; one receiver is ours."""
-    keys = [key for key, *_ in list(connection_created.receivers)]  # another thread may connect one meanwhile
-    return any(of != id(guard_connection) and sent_by in (id(None), id(sender)) for of, sent_by in keys)
-
-
 def guard_connection(connection: BaseDatabaseWrapper, **kwargs: object) -> None:
-    """Guard the file of any new connection of Django to the database of a queue.
-
-    Where the project receives this signal, too, the first publish does it: a guard keeps the journal mode as it is.
-    """
-    if connection.vendor != "sqlite" or has_receivers(type(connection)):
+    """Guard the file of any new connection of Django to the database of a queue."""
+    if connection.vendor != "sqlite":
         return
     with suppress(Exception):  # settings that are wrong, apps that are not ready: then the first publish guards it
         if options_of_database(connection.alias):
