@@ -90,6 +90,11 @@ class Dispatcher:
                 jobs.append(self._jobs.popleft())
         return jobs
 
+    def idle(self, ended: int) -> bool:
+        """Return whether no thread has a job, and none is there; ``ended``: how many threads there are no more."""
+        with self._changed:
+            return not self._jobs and self._active <= ended
+
     def close(self) -> None:
         """Let the threads take what is left, and no more."""
         with self._changed:

@@ -95,6 +95,10 @@ class Pool:
         """Return how many jobs no thread has taken yet."""
         return len(self._dispatcher)
 
+    def idle(self) -> bool:
+        """Return whether no thread has a job, and none waits for one."""
+        return self._dispatcher.idle(sum(not thread.is_alive() for thread in self._threads))
+
     def recall(self) -> list[HeldJob]:
         """Take back the jobs that no thread has taken yet."""
         return self._dispatcher.recall()

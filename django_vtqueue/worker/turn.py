@@ -74,8 +74,9 @@ class Turns:
         self.before_work()
         work = self.work
         work.prefetch.measure(work.pool.slots)
-        if (leaving := self.stopping or self.quiet) or work.prefetch.stale():
-            work.release_ahead(everything=leaving)
+        leaving = self.stopping or self.quiet
+        if leaving or work.out_of_step or work.prefetch.stale():
+            work.release_ahead(everything=leaving or work.out_of_step)
         if leaving:
             work.in_flight.note_stop()
         # After a lost connection one only: the server may have cut it because all of them took too long to send.
@@ -112,12 +113,13 @@ class Turns:
             if free or ahead:
                 taken = self.claim(free, ahead)
             self.leases.renew_late()
-        self.pacing.note_hold(self.engine.last_hold)
-        self.work.in_flight.note_counted(uncounted)
-        self.work.after_commit(outcomes, lost)
-        self.work.run_transactional(may_begin)
-        if taken:
-            self.work.start_claimed(taken, free)
+        with self.work.keeping_step():
+            self.pacing.note_hold(self.engine.last_hold)
+            self.work.in_flight.note_counted(uncounted)
+            self.work.after_commit(outcomes, lost)
+            self.work.run_transactional(may_begin)
+            if taken:
+                self.work.start_claimed(taken, free)
         self._unsure = False
 
     def before_work(self) -> None:
@@ -133,13 +135,14 @@ class Turns:
             self.stop()
         self.leases.renew()
         self.periodic.do_what_is_due()
-        if self._unsure:
+        if self._unsure or (self.work.out_of_step and self.work.back_in_step()):
+            self._unsure = True
             self.leases.release_unknown()
             self._unsure = False
 
     def capacity(self) -> tuple[int, int]:
         """Return how many jobs may be claimed now to be run at once, and how many ahead of that; see Work.capacity."""
-        waits = self.stopping or self.quiet or self.work.pool.announces_late()
+        waits = self.stopping or self.quiet or self.work.out_of_step or self.work.pool.announces_late()
         return (0, 0) if waits else self.work.capacity()
 
     def claim(self, free: int, ahead: int) -> Taken:
@@ -208,7 +211,7 @@ class Turns:
         """Return whether nothing is due, nor will be within so many seconds."""
         if self.outage.waiting() or not self.heartbeat.origin_recorded:
             return False
-        if self._unsure:  # it may hold jobs that it does not know, and has to release
+        if self._unsure or self.work.out_of_step:  # it may hold jobs that it does not know, and has to release
             return False
         try:
             return self.next_claim.nothing_before(self.engine.now() + microseconds(seconds))

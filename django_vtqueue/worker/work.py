@@ -1,7 +1,8 @@
 """Moves the jobs of one worker: claimed → in a thread, ahead, or in the line → outcome → settled → announced."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from ..backend import VTQueueBackend
 from ..core import history, states
@@ -62,6 +63,8 @@ class Work:
         self.outcomes: list[Outcome] = []  # finished, not yet settled
         self.next_transactional: HeldJob | None = None  # a transactional job whose turn it is
         self.jobs_started = 0
+        self.out_of_step = False  # perhaps a job is in flight that no thread has
+        self._idle = False  # at the last look for that, before the last mail was read
 
     # Capacity
 
@@ -104,6 +107,24 @@ class Work:
         """Return when one of the jobs, or the statistics, needs a turn (monotonic)."""
         next_transactional_at = self.transactional.free_at() if self.free_slots() > 0 else NEVER
         return min(self.in_flight.next_end(), self.prefetch.release_at, next_transactional_at, self.recorder.next_at)
+
+    @contextmanager
+    def keeping_step(self) -> Iterator[None]:
+        """Do what follows a commit: an error in the block, for lack of memory say, leaves the worker out of step."""
+        before, self.out_of_step = self.out_of_step, True
+        yield
+        self.out_of_step = before
+
+    def back_in_step(self) -> bool:
+        """Once no thread has a job, forget those that are in flight nevertheless; return whether that is done now."""
+        before, self._idle = self._idle, self.pool.idle() and not self.outcomes
+        if not (before and self._idle):
+            return False
+        for job in self.in_flight.jobs():
+            self.transactional.note_finished(job)
+            self.in_flight.remove(job.key)
+        self.out_of_step = self._idle = False
+        return True
 
     # In
 
@@ -217,8 +238,9 @@ class Work:
         """Settle what has finished one by one."""
         for outcome in list(self.outcomes):
             lost = settle_alone(self.engine, outcome)
-            self.leases.refused |= lost
-            self.after_commit([outcome], lost)
+            with self.keeping_step():
+                self.leases.refused |= lost
+                self.after_commit([outcome], lost)
 
     def note_settled(self, outcomes: Sequence[Outcome]) -> None:
         """Count, forget and announce settled jobs, and wake who runs what is due now or waits for a result."""
