@@ -20,7 +20,7 @@ from ...processes.slot_instance import Look
 from ..ledger import Event
 from .faults import KILL, KILL_CHILD, LEASE_LOCK, LOCK, PAUSE, STANDSTILL, STOP, TERM, TERM_TWICE, Fault
 from .journal import Execution
-from .kinds import ASIDE, KINDS, MAX_DEPTH, PAYLOADS, Kind
+from .kinds import ASIDE, KINDS, MAX_DEPTH, PAYLOADS, SHORT_LEASE, Kind
 
 TOLERANCE = SECOND // 20  # between two readings of the clock in two processes, each of which may have measured it
 LATEST = 120 * SECOND  # after its time, that no fault takes from it, a job is begun at the latest: hundreds may wait
@@ -71,9 +71,10 @@ class Story:
 
     ``counted``: by the tasks that read and write. ``terms``: for how long each instance of a lease was the leader.
     ``looks``: when instances with time slots found themselves in their turns. ``forked``: the ids of processes that
-    tasks made. ``stayed``: the workers that did not leave. ``deepest``: how many jobs that were never begun have waited
-    in the queue with a ``max_depth``, at the most. ``over_time``: the processes that a supervisor killed, as it says
-    itself, because a job of them ran for too long; that job may have come to its end at the last moment.
+    tasks made. ``starved``: those of workers that lacked memory now and then. ``stayed``: the workers that did not
+    leave. ``deepest``: how many jobs that were never begun have waited in the queue with a ``max_depth``, at the most.
+    ``over_time``: the processes that a supervisor killed, as it says itself, because a job of them ran for too long;
+    that job may have come to its end at the last moment.
     """
 
     jobs: list[Job]
@@ -88,6 +89,7 @@ class Story:
     terms: list[Term] = field(default_factory=list)
     looks: list[Look] = field(default_factory=list)
     forked: set[int] = field(default_factory=set)
+    starved: set[int] = field(default_factory=set)
     stayed: list[str] = field(default_factory=list)
     deepest: int = 0
     over_time: set[int] = field(default_factory=set)
@@ -252,6 +254,17 @@ def stood_still(story: Story, execution: Execution, until: int) -> bool:
     )
 
 
+def woken_late(story: Story, worker: str, kind: str, at: int) -> bool:
+    """Return whether all stood still, and a holder did not renew in the third of a lease that others then leave it.
+
+    On a busy machine it may come too late.
+    """
+    third = round((KINDS[kind].lease or SHORT_LEASE) * SECOND / 3) - TOLERANCE
+    return story.met(worker, [STANDSTILL], at - third - SECOND, at) and not story.met(
+        worker, [STANDSTILL], at - third, at
+    )
+
+
 def excused(story: Story, execution: Execution, begin: int) -> bool:
     """Return whether another execution may begin although this one goes on."""
     since = execution.begin
@@ -259,6 +272,8 @@ def excused(story: Story, execution: Execution, begin: int) -> bool:
         known = [end for at, end in execution.leases if at <= begin]
         return bool(known) and begin >= max(known)
     if stood_still(story, execution, begin) or story.met(execution.worker, [STOP], since, begin):
+        return True
+    if woken_late(story, execution.worker, execution.kind, begin):
         return True
     return execution.last <= begin + ORPHANED and story.met(execution.worker, [KILL], since - UNTIL_NEXT, begin)
 
@@ -273,6 +288,10 @@ def none_is_taken_from_a_living_holder(story: Story) -> Broken:
             if entry.get("outcome") not in ENDED_FOR_IT:
                 continue
             if execution and (execution.leases or stood_still(story, execution, entry["ended"])):
+                continue
+            if execution is None and pid_of(entry["worker"]) in story.starved:
+                continue  # it had no memory to note what it has claimed
+            if woken_late(story, entry["worker"], job.kind, entry["ended"]):
                 continue
             since = (execution.begin if execution else entry.get("started") or 0) - UNTIL_NEXT
             if not story.met(entry["worker"], causes, since, entry["ended"]):
@@ -289,6 +308,16 @@ def what_is_done_is_not_buried(story: Story) -> Broken:
                 causes = (KILL, KILL_CHILD, TERM_TWICE, STOP)
                 if run.outcome == "ok" and not story.met(run.worker, causes, run.begin, story.next_turn(run.last)):
                     yield f"{told(run)} was done at {moment(run.last)}, and is a dead letter: {row.exception}"
+
+
+@promise
+def what_came_to_a_good_end_has_not_failed(story: Story) -> Broken:
+    """No attempt that came to a good end is one that has failed; what is to be committed with it may."""
+    for job in story.jobs:
+        entries, _ = story.matched.get(job.id, ([], []))
+        for entry, run in entries if job.promises.copies == 1 and not job.promises.effects else ():
+            if run and run.outcome == "ok" and entry.get("outcome") in (history.FAILED, history.RETRY, history.GAVE_UP):
+                yield f"{told(run)} was done at {moment(run.last)}, and has failed as attempt {entry['number']}"
 
 
 @promise

@@ -20,6 +20,7 @@ from django_vtqueue.queue.pauses import pause, resume
 from ...conftest import ALIAS
 from ...processes.database import Database
 from ...processes.running import MANAGE, READY, Running, Start, children
+from ...waiting import wait_until
 from ..wall_clock import WallClock
 from .kinds import ASIDE, LONG_LEASE, SHORT_LEASE
 from .neighbours import SLOW_LOG, STARVED
@@ -34,6 +35,7 @@ CONSUMERS = 2
 INSTANCES = 3  # of the lease "mix"
 MEMBERS = 3  # of the cycle "mix", now with one slot more and now with one less
 LOOK = 0.02  # seconds between two looks of an instance at its lease, or its turn
+UNDISTURBED = 1.7 * SHORT_LEASE  # seconds in which it shows whether a clock that stands still makes two leaders
 STEPS = (1, 300, 86_400)  # seconds by which the wall clock of the instances is stepped
 LEAVING = 40.0  # seconds for workers to leave when nothing is left to do
 
@@ -41,6 +43,7 @@ KILL, KILL_CHILD, TERM, TERM_TWICE = "kill", "kill of a child", "SIGTERM", "SIGT
 STOP, STANDSTILL, LEASE_LOCK, LOCK, PAUSE = "stop", "standstill", "lock until a lease ends", "lock", "pause"
 VISIT, DRAIN, CUT = "Queue.run for a moment", "vtworker --drain", "sessions are ended"
 FROZEN, STEPPED = "the wall clock of the instances stands still", "it is stepped"
+DISTURBING = {KILL, STOP, STANDSTILL, LEASE_LOCK, LOCK}  # what ends leases, or has nobody take one
 KILLS = {KILL: 1, KILL_CHILD: 2}
 EVERYTHING = {
     KILL: 2,
@@ -83,12 +86,16 @@ class Fault:
 
 
 def plan(seed: int, seconds: float, chances: dict[str, int], between: tuple[float, float]) -> list[Step]:
-    """Return the same faults for the same seed; ``between``: the seconds between two of them."""
-    chance, at, steps = random.Random(seed), 0.0, []
+    """Return the same faults for the same seed; ``between``: the seconds between two of them.
+
+    The wall clock of the instances stands still early, if it is to: for that a run of seconds has to be long enough.
+    """
+    chance, at = random.Random(seed), 0.0
+    steps = [Step(2.0, FROZEN, chance.random(), chance.uniform(0.5, 1))] if FROZEN in chances else []
     while (at := at + chance.uniform(*between)) < seconds:
         [fault] = chance.choices(list(chances), list(chances.values()))
         steps.append(Step(at, fault, chance.random(), chance.random()))
-    return steps
+    return sorted(steps)
 
 
 class Faults:
@@ -116,11 +123,13 @@ class Faults:
         self._paused: tuple[float, Fault] | None = None
         self._locks: list[threading.Thread] = []
         self._frozen: tuple[float, Fault] | None = None
+        self._undisturbed = 0.0  # until when (monotonic)
         self.told: set[int] = set()  # which were told to stop before the end
+        self.starved: set[int] = set()  # which lack memory now and then
         self.happened: list[Fault] = []
         self.ended: list[Running] = []
         self.stayed: list[Running] = []  # which did not leave when told to
-        self.lasting = [self._worker(arguments) for arguments in LASTING]
+        self.lasting = [self._with_slow_log(LASTING[0]) if loud else self._worker(LASTING[0]), self._worker(LASTING[1])]
         self._start_others = [partial(self._worker, arguments) for arguments in OTHERS]
         if loud:
             self._start_others += [self._with_slow_log, self._with_full_log, self._starved]
@@ -133,14 +142,16 @@ class Faults:
     def _worker(self, arguments: tuple[str, ...]) -> Running:
         return self._start_worker(*arguments, ready=False)
 
-    def _with_slow_log(self) -> Running:
-        return self._start_worker(*LOUD, ready=False, VTQUEUE_TEST_LOGGING=json.dumps(SLOW_LOG))
+    def _with_slow_log(self, arguments: tuple[str, ...] = LOUD) -> Running:
+        return self._start_worker(*arguments, ready=False, VTQUEUE_TEST_LOGGING=json.dumps(SLOW_LOG))
 
     def _with_full_log(self) -> Running:
         return self._start("-m", "tests.faults.mix.neighbours", MANAGE, "vtworker", "--no-reload", *LOUD)
 
     def _starved(self) -> Running:
-        return self._start_worker(*LOUD, ready=False, **{STARVED: "1"})
+        worker = self._start_worker(*LOUD, ready=False, **{STARVED: "1"})
+        self.starved.add(worker.pid)
+        return worker
 
     def _consumer(self, *names: str) -> Running:
         return self._start("-m", "tests.faults.mix.consumer", *names)
@@ -157,8 +168,12 @@ class Faults:
         return self._start("-m", "tests.processes.slot_instance", *map(str, arguments))
 
     def begin(self) -> None:
+        """Begin the plan when all are there, however long that takes on a busy machine: faults have to meet them."""
         for worker in self.lasting:
             worker.wait_ready()
+        for instance in self.instances[:INSTANCES]:
+            instance.wait_for("ready")
+        wait_until(lambda: all(worker.ended() or READY.search(worker.log) for worker in self.others))
         self._began = time.monotonic()
 
     def go_on(self) -> None:
@@ -228,6 +243,8 @@ class Faults:
     def _cause(self, step: Step) -> None:
         if self._stopped and step.fault != LOCK:
             return  # a process that stands still is neither killed meanwhile nor stopped twice
+        if step.fault in DISTURBING and time.monotonic() < self._undisturbed:
+            return
         choose = {
             KILL: self._kill_one,
             KILL_CHILD: self._kill_child,
@@ -314,6 +331,7 @@ class Faults:
         if self._frozen:
             return
         self._wall_clock.stand_still()
+        self._undisturbed = time.monotonic() + UNDISTURBED
         self._frozen = (time.monotonic() + (2 + 2 * step.size) * SHORT_LEASE, self._note(FROZEN, set()))
         self._frozen[1].end = 1 << 62
         if leader := pick(self.instances[:INSTANCES], step.choice):

@@ -15,6 +15,7 @@ import django
 
 MOST_UNFINISHED = 200
 MOST_RAW = 4  # payloads in a queue, of up to 5 s each, for two consumers
+MANY_LONG, LONG = 12, 6.0  # jobs at the begin that each take so many seconds, twice as long as their lease
 MOST_LIMITED = 60  # jobs at once into a queue that has no room for so many
 PAUSE = 0.7  # seconds between two bursts
 ORDERS = ("none", "key", "value", "reversed", "reversed key", "random")  # of a loop
@@ -42,8 +43,12 @@ class Publisher:
             self.enqueue("strays", tasks.strays, 3)
         if self.wants("iterates", 1):
             self.enqueue("iterates", tasks.iterates, 1, "reversed")
+        if self.wants("long", 1):
+            self.enqueue("long", tasks.long, MANY_LONG, LONG)
 
     def burst(self) -> None:
+        from django.db import transaction
+
         from django_vtqueue import Queue
         from django_vtqueue.models import Job
         from tests.faults.mix import tasks
@@ -51,6 +56,7 @@ class Publisher:
             ASIDE,
             CLAIMED,
             CONSUMED,
+            COUNTER,
             HANDLED,
             LIMITED,
             LONG_LEASE,
@@ -58,6 +64,7 @@ class Publisher:
             SHARED,
             SHORT_LEASE,
         )
+        from tests.project.models import Effect
 
         some, seconds = self.random.randint(20, 120), self.random.uniform
         for kind, chance in (("brief", 0.3), ("later", 0.2), ("backs_off", 0.15), ("gives_up", 0.1)):
@@ -69,6 +76,10 @@ class Publisher:
         for kind, chance, count in (("writes", 0.5, 15), ("slow", 0.08, 4), ("hangs", 0.03, 1)):
             if self.wants(kind, chance):
                 self.enqueue(kind, getattr(tasks, kind), count)
+        if self.wants("brief", 0.5):
+            with transaction.atomic():
+                self.enqueue("brief", tasks.brief, 3)
+                Effect.objects.filter(name=COUNTER).exists()  # whatever receivers did, the transaction goes on
         for kind, chance in (("forks", 0.1), ("pools", 0.1), ("shells", 0.1)):
             if self.wants(kind, chance):
                 self.enqueue(kind, getattr(tasks, kind), 1)

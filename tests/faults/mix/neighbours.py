@@ -12,20 +12,23 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from django.db import OperationalError, connections
+from django.db import OperationalError, connection
 from django.dispatch import Signal
 
 from .kinds import SHORT_LEASE
 
 BAD = "VTQUEUE_TEST_NEIGHBOURS"  # the variable that asks for receivers
 STARVED = "VTQUEUE_TEST_STARVED"  # the variable that has statements of the main thread, which claims, lack memory
-LACKS = 0.01  # how likely one does
+LACKS, HUNGER = 0.01, 0.5  # how likely a time without memory begins with one; and for how many seconds at the most
 RAISES, FAILS, WRITES, HANGS = 0.02, 0.01, 0.02, 0.0005  # how likely a receiver does what it should not
+REFUSED = 0.2  # how likely one in a transaction asks for what the database refuses; there none hangs: it has the lock
 HANGS_FOR = 2 * SHORT_LEASE  # seconds
 SLOW_RECORD = 0.05  # how likely a record of the slow log takes longer than a lease
-ROOM, SIP, REST = 4096, 512, 2 * SHORT_LEASE  # bytes of the full log's pipe, and of a read; seconds that nobody reads
+ROOM, SIP = 4096, 512  # bytes of the full log's pipe, and of a read
+RESTS, REST = 0.05, 2 * SHORT_LEASE  # how likely nobody reads for a while, and for how many seconds
 
 # LOGGING of a worker with a slow log.
 SLOW_LOG = {
@@ -49,14 +52,16 @@ def misbehave(**kwargs: Any) -> None:
     """Receive a signal: raise an error, a database's among them, write a row, or hang for longer than a lease."""
     from tests.project.models import Effect
 
-    chance = random.random()
+    chance, inside = random.random(), connection.in_atomic_block
+    if inside and random.random() < REFUSED:
+        Effect.objects.create(name=None)  # type: ignore[misc]
     if chance < RAISES:
         raise ValueError("a receiver that fails")
     if chance < RAISES + FAILS:
         raise OperationalError("a receiver that asks another database")
     if chance < RAISES + FAILS + WRITES:
         Effect.objects.create(name="told")
-    elif chance < RAISES + FAILS + WRITES + HANGS:
+    elif chance < RAISES + FAILS + WRITES + HANGS and not inside:
         time.sleep(HANGS_FOR)
 
 
@@ -66,34 +71,53 @@ def move_in(*signals: Signal) -> None:
         signal.connect(misbehave)
 
 
+_hungry_until = 0.0  # monotonic
+
+
 def starve(execute: Callable[..., Any], *statement: Any) -> Any:
-    """Execute a statement, or have no memory for that, or none for what it returns."""
-    chance = random.random()
-    if chance < LACKS / 2:
+    """Execute a statement; now and then, for a while, have no memory for that, or none for what it returns."""
+    global _hungry_until
+    if random.random() < LACKS:
+        _hungry_until = time.monotonic() + random.uniform(0, HUNGER)
+    hungry = time.monotonic() < _hungry_until
+    if hungry and random.random() < 0.5:
         raise MemoryError
     returned = execute(*statement)
-    if chance < LACKS:
+    if hungry:
         raise MemoryError
     return returned
 
 
 def go_hungry() -> None:
-    """Have the statements of this thread starve, where the mix wants it."""
-    for connection in connections.all() if os.environ.get(STARVED) else ():
-        connection.execute_wrappers.append(starve)
+    """Have the statements of this thread starve, where the mix wants it: those of models, and those of the queue."""
+    if STARVED not in os.environ:
+        return
+    from django_vtqueue.engines import engine_for
+
+    thread, engine = threading.current_thread(), type(engine_for(connection.alias))
+    execute: Callable[..., Any] = engine._execute  # type: ignore[attr-defined]
+
+    def execute_or_starve(*statement: Any) -> Any:
+        return starve(execute, *statement) if threading.current_thread() is thread else execute(*statement)
+
+    engine._execute = execute_or_starve  # type: ignore[attr-defined]
+    connection.execute_wrappers.append(starve)
 
 
 def read_slowly(pipe: int) -> None:
     """Copy a pipe to the standard output, a sip at a time, and rest in between for longer than a lease."""
     while written := os.read(pipe, SIP):
         os.write(1, written)
-        if random.random() < 0.01:
+        if random.random() < RESTS:
             time.sleep(REST)
 
 
 def stray() -> None:
-    """Leave a thread behind that the interpreter waits for at its end."""
-    threading.Thread(target=threading.Event().wait, args=(600,), name="stray").start()
+    """Leave a thread behind that the interpreter waits for at its end, or an executor's, for which it does so, too."""
+    if random.random() < 0.5:
+        ThreadPoolExecutor(1).submit(time.sleep, 600)
+    else:
+        threading.Thread(target=time.sleep, args=(600,), name="stray", daemon=False).start()  # else as that of the job
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from django_vtqueue.core.clock import SECOND
 from ...conftest import ENGINE
 from ...processes.database import Database
 from ...processes.instance import terms
-from ...processes.running import Running, Start, is_ours
+from ...processes.running import READY, Running, Start, is_ours
 from ...processes.slot_instance import Looks
 from ..ledger import Ledger
 from ..scale import MINUTES, scaled
@@ -105,6 +105,7 @@ def story(database: Database, ledger: Ledger, publisher: Running, faults: Faults
         terms=[term for file in faults.told_by for term in terms(file)],
         looks=Looks().of(*faults.turns_in),
         forked=forked,
+        starved=faults.starved,
         deepest=database.rows("SELECT max(depth) AS depth FROM depths")[0]["depth"] or 0,
         over_time={int(pid) for worker in faults.ended for pid in OVER_TIME.findall(worker.log)},
         stayed=[" ".join(map(str, worker.process.args)) for worker in faults.stayed],  # type: ignore[arg-type]
@@ -112,7 +113,6 @@ def story(database: Database, ledger: Ledger, publisher: Running, faults: Faults
 
 
 def blow(faults: Faults, publisher: Running, vitals: Vitals) -> None:
-    faults.begin()
     while not publisher.ended():
         faults.go_on()
         vitals.look()
@@ -158,9 +158,13 @@ def chosen_seed() -> int:
 
 
 def ended_well(worker: Running, told: Collection[int]) -> bool:
-    """Return whether it ended as it may; ``told``: who was told to stop. Told again, one is gone in 8 s in any case."""
-    code = worker.process.returncode
-    return code in ENDED_WELL or (code == 1 and (GAVE_BACK in worker.log or worker.pid in told))
+    """Return whether it ended as it may; ``told``: who was told to stop. Told again, one is gone in 8 s in any case.
+
+    One that gets no memory before it is ready holds no job yet.
+    """
+    code, log = worker.process.returncode, worker.log
+    starved = not READY.search(log) and log.endswith("MemoryError\n")
+    return code in ENDED_WELL or (code == 1 and (GAVE_BACK in log or worker.pid in told or starved))
 
 
 @pytest.mark.timeout(60 * MINUTES + 600)
@@ -199,6 +203,7 @@ def test_every_promise_holds(
         monkeypatch.setenv(BAD, "1")
     faults = Faults(database, start, start_worker, steps, wall_clock=WallClock(tmp_path), loud=loud)
     vitals = Vitals(database.path, [worker.pid for worker in faults.lasting])
+    faults.begin()
     publisher = start("-m", "tests.faults.mix.load", str(seed), str(seconds), *(KINDS or kinds), PGAPPNAME="publisher")
     try:
         blow(faults, publisher, vitals)
