@@ -40,7 +40,7 @@ class Publisher:
         from tests.faults.mix import tasks
 
         if self.wants("strays", 1):
-            self.enqueue("strays", tasks.strays, 3)
+            self.enqueue("strays", tasks.strays, 6)
         if self.wants("iterates", 1):
             self.enqueue("iterates", tasks.iterates, 1, "reversed")
         if self.wants("long", 1):
@@ -83,7 +83,7 @@ class Publisher:
         for kind, chance in (("forks", 0.1), ("pools", 0.1), ("shells", 0.1)):
             if self.wants(kind, chance):
                 self.enqueue(kind, getattr(tasks, kind), 1)
-        for kind, chance in (("strays", 0.2), ("gathers", 0.2)):
+        for kind, chance in (("strays", 0.5), ("gathers", 0.2)):
             if self.wants(kind, chance):
                 self.enqueue(kind, getattr(tasks, kind), 1)
         if self.wants("iterates", 0.25):

@@ -25,6 +25,7 @@ STARVED = "VTQUEUE_TEST_STARVED"  # the variable that has statements of the main
 LACKS, HUNGER = 0.01, 0.5  # how likely a time without memory begins with one; and for how many seconds at the most
 RAISES, FAILS, WRITES, HANGS = 0.02, 0.01, 0.02, 0.0005  # how likely a receiver does what it should not
 REFUSED = 0.2  # how likely one in a transaction asks for what the database refuses; there none hangs: it has the lock
+STRAYS_FOR = 300  # seconds
 HANGS_FOR = 2 * SHORT_LEASE  # seconds
 SLOW_RECORD = 0.05  # how likely a record of the slow log takes longer than a lease
 ROOM, SIP = 4096, 512  # bytes of the full log's pipe, and of a read
@@ -115,9 +116,9 @@ def read_slowly(pipe: int) -> None:
 def stray() -> None:
     """Leave a thread behind that the interpreter waits for at its end, or an executor's, for which it does so, too."""
     if random.random() < 0.5:
-        ThreadPoolExecutor(1).submit(time.sleep, 600)
+        ThreadPoolExecutor(1).submit(time.sleep, STRAYS_FOR)
     else:
-        threading.Thread(target=time.sleep, args=(600,), name="stray", daemon=False).start()  # else as that of the job
+        threading.Thread(target=time.sleep, args=(STRAYS_FOR,), daemon=False).start()  # else as that of the job
 
 
 def main() -> None:
