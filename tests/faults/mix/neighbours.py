@@ -18,12 +18,15 @@ from typing import Any
 from django.db import OperationalError, connection
 from django.dispatch import Signal
 
+from django_vtqueue.tasks.compat import task_finished
+
 from .kinds import SHORT_LEASE
 
 BAD = "VTQUEUE_TEST_NEIGHBOURS"  # the variable that asks for receivers
 STARVED = "VTQUEUE_TEST_STARVED"  # the variable that has statements of the main thread, which claims, lack memory
 LACKS, HUNGER = 0.01, 0.5  # how likely a time without memory begins with one; and for how many seconds at the most
 RAISES, FAILS, WRITES, HANGS = 0.02, 0.01, 0.02, 0.0005  # how likely a receiver does what it should not
+HANGS_AT_END = 0.03  # how likely one does when a job has ended: in a thread of its own, so that little waits for it
 REFUSED = 0.2  # how likely one in a transaction asks for what the database refuses; there none hangs: it has the lock
 STRAYS_FOR = 300  # seconds
 HANGS_FOR = 2 * SHORT_LEASE  # seconds
@@ -49,7 +52,7 @@ class SlowLog(logging.StreamHandler[Any]):
         super().emit(record)
 
 
-def misbehave(**kwargs: Any) -> None:
+def misbehave(signal: Signal, **kwargs: Any) -> None:
     """Receive a signal: raise an error, a database's among them, write a row, or hang for longer than a lease."""
     from tests.project.models import Effect
 
@@ -62,7 +65,7 @@ def misbehave(**kwargs: Any) -> None:
         raise OperationalError("a receiver that asks another database")
     if chance < RAISES + FAILS + WRITES:
         Effect.objects.create(name="told")
-    elif chance < RAISES + FAILS + WRITES + HANGS and not inside:
+    elif chance < RAISES + FAILS + WRITES + (HANGS_AT_END if signal is task_finished else HANGS) and not inside:
         time.sleep(HANGS_FOR)
 
 
