@@ -2,12 +2,15 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.project import tasks
 
 from ..processes.database import Database
 from ..processes.held import begin
 from ..processes.running import Start
 from ..waiting import wait_until
+from .starved import CALLS
 
 
 def test_what_ends_without_memory_is_settled_later(database: Database, start_worker: Start, tmp_path: Path) -> None:
@@ -26,5 +29,19 @@ def test_what_ends_without_memory_is_settled_later(database: Database, start_wor
     for number in range(6):
         (tmp_path / f"later{number}go").touch()
     database.wait_for(*later)
+    assert worker.terminate() == 0
+    assert not worker.lines("lost")
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_without_memory_behind_a_commit_no_job_and_no_thread_is_lost(
+    database: Database, start_worker: Start, call: str
+) -> None:
+    """All jobs run, each once, and the worker ends when it is told to: it has no job in flight that no thread has."""
+    database.options |= {"task_modules": ["tests.faults.starved"]}
+    worker = start_worker("--threads", "2", VTQUEUE_TEST_STARVED_CALL=call)
+    for _ in range(6):
+        database.wait_for(database.enqueue(tasks.add, 1, 2))
+    assert database.rows("SELECT max(attempts) AS most FROM vtqueue_job")[0]["most"] == 1
     assert worker.terminate() == 0
     assert not worker.lines("lost")

@@ -112,7 +112,7 @@ class Command(BaseCommand):
             import_task_modules(backend.settings.task_modules)
             refuse_errors(backend)  # once more: now its tasks are known
             refuse_file(backend.database)
-            with suppress(Error):  # a database that does not answer is waited for, and asked then
+            with suppress(Error, MemoryError):  # a database that does not answer is waited for, and asked then
                 if not worker_options.adopt:
                     refuse_copy(backend)
             if reload and owns_process:
@@ -211,7 +211,7 @@ def wait_until_ready(backend: VTQueueBackend, options: WorkerOptions, signals: S
                 if not options.adopt:
                     refuse_copy(backend)  # its tables may have come, or the file itself, while this one waited
                 return description(backend, options)
-        except Error as error:
+        except (Error, MemoryError) as error:
             if engine.trouble(error) is None:
                 raise
             outage.note_failure(error)
