@@ -143,9 +143,12 @@ class LogWriter(Caller):
         if not self._left_out or self.waiting() >= MOST_LINES / 2:
             return
         with self._counting:
-            left_out, self._left_out = self._left_out, 0
+            self.put(partial(self._say_left_out, self._left_out))  # behind what waits, where they would stand
+            self._left_out = 0
+
+    def _say_left_out(self, lines: int) -> None:
         text = "%d lines of this log are missing here: they came faster than it is written"
-        record = logger.makeRecord(logger.name, logging.WARNING, __file__, 0, text, (left_out,), None)
+        record = logger.makeRecord(logger.name, logging.WARNING, __file__, 0, text, (lines,), None)
         if logger.isEnabledFor(logging.WARNING):
             with suppress(BaseException):
                 type(logger).handle(logger, record)  # not by ours, which may leave it out

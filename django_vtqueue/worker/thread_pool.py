@@ -132,7 +132,7 @@ class Pool:
             thread.join(max(deadline - time.monotonic(), 0))
         told = self._announcer.finish(max(deadline - time.monotonic(), 0))
         if seconds and not told:
-            left = self._announcer.waiting()
+            left = self._announcer.waiting() - 1  # what tells that all are made waits, too
             logger.warning("the receivers of signals were too slow: %d announcements were not made", left)
         self._announcer.put(connections.close_all)
         self._announcer.end()

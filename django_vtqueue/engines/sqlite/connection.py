@@ -156,7 +156,7 @@ class SQLiteConnection:
         try:
             check(connection)
         except FileExchanged:
-            if connection.in_atomic_block:
+            if connection.in_atomic_block or not connection.autocommit:
                 connection.close_at = 0.0  # with the request: Django opens a new one for the next
             else:
                 connection.close()

@@ -48,7 +48,7 @@ class Guard:
         self._places = {real: SHARED, self._index: INDEX_USED}
         self._descriptors: dict[str, int] = {}
         self._fence = -1
-        self._fenced = self._released = False
+        self.fenced = self._released = False
 
     def stand(self) -> None:
         """Take the locks, as far as the system has them, and has a descriptor left."""
@@ -57,6 +57,8 @@ class Guard:
         with suppress(OSError):
             for path, place in self._places.items():
                 _lock(self._opened(path), OFD_SETLK, fcntl.F_RDLCK, place)
+            if self._inode(os.path.realpath(self.path)) != self.inode:  # it was exchanged just now
+                return
             self.index, self.log = self._inode(self._index), self._inode(log_of(self.path))
 
     def _inode(self, path: str) -> Inode:
@@ -82,21 +84,21 @@ class Guard:
         What they would copy into the database would be mixed with what others write by now. A commit that is under way
         keeps the fence from standing.
         """
-        if OFD_SETLK is None or self._fenced or self._index not in self._descriptors:
+        if OFD_SETLK is None or self.fenced or self._index not in self._descriptors:
             return
         with suppress(OSError):
             if self._fence < 0:  # the file has no name any more
                 name = f"/proc/self/fd/{self._descriptors[self._index]}"
                 self._fence = os.open(name, os.O_RDWR | os.O_CLOEXEC)
             _lock(self._fence, OFD_SETLK, fcntl.F_WRLCK, WRITING)
-            self._fenced = True
+            self.fenced = True
 
     def fence_for_good(self) -> None:
         """Have the fence stand when the commits are over that are under way, perhaps that of the caller."""
-        if self._fenced:
+        if self.fenced:
             self._remove_index()
         elif OFD_SETLKW is not None and self._fence >= 0:
-            self._fenced = True
+            self.fenced = True
             with suppress(RuntimeError):  # the system gives no thread
                 start_new_thread(self._wait_for_fence, ())
 
@@ -117,8 +119,8 @@ class Guard:
 
     def open_fence(self) -> None:
         """Let them write again."""
-        if OFD_SETLK is not None and self._fenced:
-            self._fenced = False
+        if OFD_SETLK is not None and self.fenced:
+            self.fenced = False
             with suppress(OSError):
                 _lock(self._fence, OFD_SETLK, fcntl.F_UNLCK, WRITING)
 
@@ -149,7 +151,7 @@ class Guard:
 
 
 _guards: dict[str, Guard] = {}  # by database alias
-_changing = threading.Lock()
+_changing = threading.RLock()  # a handler of a signal may open a connection amid this
 
 
 def guard_of(alias: str, path: str, inode: Inode) -> Guard:
@@ -180,7 +182,7 @@ def _release_all() -> None:
 def _forget() -> None:
     """Have a forked process begin without guards: a lock that it shares with its parent would be released by either."""
     global _changing
-    _changing = threading.Lock()
+    _changing = threading.RLock()
     for guard in _guards.values():
         guard.close()
     _guards.clear()

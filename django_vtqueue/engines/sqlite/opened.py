@@ -5,11 +5,11 @@ Whoever writes on mixes the two in the database file, and destroys it. So nothin
 """
 
 import time
-from contextlib import suppress
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ...core.clock import monotonic
+from ...exceptions import TaskTimeout
 from ..routing import options_of_database
 from ..trouble import LogDeleted, when_log_is_deleted
 from .file import SETTLED, FileExchanged, Inode, log_of, look, path_of
@@ -89,6 +89,8 @@ def check(connection: BaseDatabaseWrapper) -> None:
     opened = opened_by(connection)
     if not opened.has_same_log():
         opened.judge()
+    elif opened.guard and opened.guard.fenced:  # by who has not come to judge: the log was away for a moment
+        opened.guard.open_fence()
 
 
 def check_unopened(connection: BaseDatabaseWrapper) -> None:
@@ -122,8 +124,12 @@ def guard_connection(connection: BaseDatabaseWrapper, **kwargs: object) -> None:
     """Guard the file of any new connection of Django to the database of a queue."""
     if connection.vendor != "sqlite":
         return
-    with suppress(Exception):  # settings that are wrong, apps that are not ready: then the first publish guards it
+    try:
         if options_of_database(connection.alias):
             opened = opened_by(connection)
             if not opened.has_same_log() and opened.guard:
                 opened.guard.fence()
+    except TaskTimeout:
+        raise
+    except Exception:  # settings that are wrong, apps that are not ready: then the first publish guards it
+        return
