@@ -110,10 +110,10 @@ class Guard:
     def _remove_index(self) -> None:
         """Remove the index of the log that was deleted, if it is still in its place.
 
-        It says where things are in that log: who opened the database by it could read nothing of the next log. Only one
-        process has the fence, so none removes the index that another one has made since.
+        With it other processes get "disk I/O error"; without it they use a new log, beside connections that have the
+        old one. The fence keeps those from writing. Only one process has it, so none removes a newer index.
         """
-        if self.index and self.has_index():
+        if self.index and self.has_index() and look(log_of(self.path)).inode != self.log:
             with suppress(OSError):
                 os.unlink(self._index)
 

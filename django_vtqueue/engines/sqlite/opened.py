@@ -56,10 +56,10 @@ class Opened:
             if self.has_same_log():  # the disk has failed for a moment
                 break
             if monotonic() >= self.guard.over_at:
-                self.guard.fence_for_good()
                 error = LogDeleted(self.path)
-                for act in when_log_is_deleted:
+                for act in when_log_is_deleted:  # a process that ends by this takes its fence with it
                     act(error)
+                self.guard.fence_for_good()
                 raise error
             time.sleep(LOOK_AGAIN)
         self.guard.open_fence()
