@@ -97,6 +97,7 @@ class Preloader:
 
     def close(self) -> None:
         self._channel.close()
+        self.process.kill()  # a fork of this process may have the channel, too, so it would not notice
         self.process.wait()
 
 
