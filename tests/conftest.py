@@ -7,6 +7,7 @@ import random
 import shutil
 import signal
 import sys
+import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ from django_vtqueue.engines import ENGINES, engine_for
 
 from . import postgresql
 from .fake_clock import FakeClock
+from .waiting import PROMPT
 
 ALIAS = "file"
 ENGINE = os.environ.get("VTQUEUE_TEST_ENGINE", "sqlite")  # or postgresql: of the tests that do not choose one
@@ -103,6 +105,9 @@ def reached(database: dict[str, Any], alias: str = ALIAS) -> Iterator[str]:
     try:
         yield alias
     finally:
+        for thread in threading.enumerate():
+            if thread.name.startswith("lease "):  # of one that was given back just now: it may have yet to begin
+                thread.join(PROMPT)
         connections[alias].close()
         del connections[alias]
         del connections.settings[alias]

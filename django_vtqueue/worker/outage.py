@@ -20,7 +20,9 @@ logger = logging.getLogger("django_vtqueue")
 SAID_AFTER = 1.0  # seconds of a locked database before it is worth a line
 
 HELP = {
-    Trouble.DISK: " Free some space, or make the database writable.",
+    Trouble.DISK: (
+        " Free some space, or make the database writable. A disk I/O error may be a deleted log: docs/backups.md."
+    ),
     Trouble.UNOPENED: " Its folder must be there, and this user must be allowed to write in it.",
     Trouble.DAMAGED: " Put a good copy in its place.",
 }

@@ -12,16 +12,25 @@ import os
 import sqlite3
 import struct
 import threading
+import time
 from _thread import start_new_thread
 from contextlib import closing, suppress
 from urllib.parse import quote
 
+from ...core.clock import monotonic
 from .file import Inode, log_of, look
 
 # Where SQLite puts its locks, as (first byte, length); a part of its file format, in its os_unix.c.
 SHARED = 0x40000002, 510  # of the database: each connection reads it; who can write it alone deletes the log
 INDEX_USED = 128, 1  # of the index of the log (-shm): each process reads it; who finds it free begins the index anew
 WRITING = 120, 2  # of the index: who commits, and who copies the log into the database
+
+# The header of the index, which it begins with twice, as words of this machine: its version, then what that version has
+# in it, and two words of checksum (https://sqlite.org/walformat.html). To an index of another version SQLite says
+# "unable to open database file", before it reads, writes or copies anything.
+HEADER = struct.Struct("=12I")
+OTHER_VERSION = 1  # instead of 3007000
+PAUSE = 0.01  # seconds
 
 OFD_SETLK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
 OFD_SETLKW: int | None = getattr(fcntl, "F_OFD_SETLKW", None)
@@ -30,6 +39,16 @@ OFD_SETLKW: int | None = getattr(fcntl, "F_OFD_SETLKW", None)
 def _lock(descriptor: int, command: int, kind: int, place: tuple[int, int]) -> None:
     """Change a lock; raise OSError if another one is in the way (SETLKW waits for that), or there are no such locks."""
     fcntl.fcntl(descriptor, command, struct.pack("hhqqi4x", kind, os.SEEK_SET, *place, 0))
+
+
+def condemned(header: bytes) -> bytes:
+    """Return the header of an index as one of a version that SQLite refuses."""
+    words = list(HEADER.unpack(header.ljust(HEADER.size, b"\0")))
+    words[0], first, second = OTHER_VERSION, 0, 0
+    for one, two in zip(words[:10:2], words[1:10:2], strict=True):
+        first = (first + one + second) % 2**32
+        second = (second + two + first) % 2**32
+    return HEADER.pack(*words[:10], first, second)
 
 
 class Guard:
@@ -93,29 +112,35 @@ class Guard:
             _lock(self._fence, OFD_SETLK, fcntl.F_WRLCK, WRITING)
             self.fenced = True
 
-    def fence_for_good(self) -> None:
-        """Have the fence stand when the commits are over that are under way, perhaps that of the caller."""
-        if self.fenced:
-            self._remove_index()
-        elif OFD_SETLKW is not None and self._fence >= 0:
-            self.fenced = True
-            with suppress(RuntimeError):  # the system gives no thread
-                start_new_thread(self._wait_for_fence, ())
+    def condemn(self, patience: float) -> None:
+        """Have SQLite refuse the index of a log that was deleted, to all that have it open, and whoever lives on.
 
-    def _wait_for_fence(self) -> None:
-        assert OFD_SETLKW is not None
-        _lock(self._fence, OFD_SETLKW, fcntl.F_WRLCK, WRITING)
-        self._remove_index()
-
-    def _remove_index(self) -> None:
-        """Remove the index of the log that was deleted, if it is still in its place.
-
-        With it other processes get "disk I/O error"; without it they use a new log, beside connections that have the
-        old one. The fence keeps those from writing. Only one process has it, so none removes a newer index.
+        Commits that are under way, perhaps that of the caller, come first: they are waited for ``patience`` seconds
+        here, and then by a thread.
         """
-        if self.index and self.has_index() and look(log_of(self.path)).inode != self.log:
-            with suppress(OSError):
+        end = monotonic() + patience
+        while not self.fenced and self._fence >= 0 and monotonic() < end:
+            time.sleep(PAUSE)
+            self.fence()
+        if self.fenced:
+            self._condemn()
+        elif OFD_SETLKW is not None and self._fence >= 0:
+            with suppress(RuntimeError):  # the system gives no thread
+                start_new_thread(self._wait_and_condemn, (OFD_SETLKW,))
+
+    def _wait_and_condemn(self, command: int) -> None:
+        with suppress(OSError):  # the guard was closed meanwhile
+            _lock(self._fence, command, fcntl.F_WRLCK, WRITING)
+            self.fenced = True
+            self._condemn()
+
+    def _condemn(self) -> None:
+        """Under the fence: who reads the index next is refused, and who opens the database makes another index."""
+        with suppress(OSError):
+            os.pwrite(self._fence, condemned(os.pread(self._fence, HEADER.size, 0)) * 2, 0)
+            if self.index and self.has_index() and look(log_of(self.path)).inode != self.log:
                 os.unlink(self._index)
+        self.open_fence()
 
     def open_fence(self) -> None:
         """Let them write again."""

@@ -5,6 +5,8 @@ Whoever writes on mixes the two in the database file, and destroys it. So nothin
 """
 
 import time
+from _thread import start_new_thread
+from contextlib import suppress
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
@@ -17,6 +19,7 @@ from .guard import Guard, guard_of, standing_guard
 
 OPENED = "_vtqueue_opened"  # the name of an attribute of Django's connections
 LOOK_AGAIN = 0.01  # seconds
+LONGEST_COMMIT = 5.0  # seconds that a process of the queue waits, before it ends, for commits to a log that was deleted
 
 
 class Opened:
@@ -56,10 +59,10 @@ class Opened:
             if self.has_same_log():  # the disk has failed for a moment
                 break
             if monotonic() >= self.guard.over_at:
+                self.guard.condemn(LONGEST_COMMIT if when_log_is_deleted else 0.0)
                 error = LogDeleted(self.path)
-                for act in when_log_is_deleted:  # a process that ends by this takes its fence with it
+                for act in when_log_is_deleted:
                     act(error)
-                self.guard.fence_for_good()
                 raise error
             time.sleep(LOOK_AGAIN)
         self.guard.open_fence()
@@ -120,6 +123,12 @@ def outdated(connection: BaseDatabaseWrapper) -> bool:
     return not opened_by(connection).has_same_file()
 
 
+def _judge_aside(opened: Opened) -> None:
+    """Let who opens a connection go on, whose process may know nothing of this package."""
+    with suppress(LogDeleted, FileExchanged):
+        opened.judge()
+
+
 def guard_connection(connection: BaseDatabaseWrapper, **kwargs: object) -> None:
     """Guard the file of any new connection of Django to the database of a queue."""
     if connection.vendor != "sqlite":
@@ -127,8 +136,9 @@ def guard_connection(connection: BaseDatabaseWrapper, **kwargs: object) -> None:
     try:
         if options_of_database(connection.alias):
             opened = opened_by(connection)
-            if not opened.has_same_log() and opened.guard:
+            if not opened.has_same_log() and opened.guard and opened.guard.over_at is None:
                 opened.guard.fence()
+                start_new_thread(_judge_aside, (opened,))
     except TaskTimeout:
         raise
     except Exception:  # settings that are wrong, apps that are not ready: then the first publish guards it
