@@ -28,7 +28,7 @@ REFUSED = "unable to open database file"  # what SQLite says to who has that log
 # A process of a site: it does what a line says, and answers with a line.
 SITE = """
 import atexit, os, sys
-at_exit = []
+at_exit, reading = [], []
 atexit.register(lambda: [act() for act in at_exit])
 import django
 django.setup()
@@ -45,8 +45,16 @@ def enqueue(path, text):
             connection.close_if_unusable_or_obsolete()  # as at the end of a request
 
 def enqueue_in_a_transaction(path, text):
-    with transaction.atomic():
-        return enqueue(path, text)
+    try:
+        with transaction.atomic():
+            return enqueue(path, text)
+    finally:
+        connection.close_if_unusable_or_obsolete()
+
+def begin_to_read(rows):
+    tasks.Effect.objects.bulk_create(tasks.Effect(name="read") for _ in range(int(rows)))
+    reading.append(tasks.Effect.objects.iterator())
+    return next(reading[0]).name
 
 def enqueue_and_close(path, text):
     try:
@@ -241,15 +249,32 @@ def test_a_forked_process_has_a_guard_of_its_own(database: Database, site: Calla
         assert database.rows("SELECT count(*) FROM vtqueue_job")[0][0] == 1 + number
 
 
+@pytest.mark.parametrize("reads", [False, True], ids=["at-rest", "beside-an-open-cursor"])
 def test_a_publisher_notices_another_file(
-    database: Database, site: Callable[..., Site], empty_file: Path, tmp_path: Path
+    database: Database, site: Callable[..., Site], empty_file: Path, tmp_path: Path, reads: bool
 ) -> None:
-    """With a persistent connection, too, the next job is stored in the file that is there."""
+    """With a persistent connection, too, the next job is stored in the file that is there, once."""
     publisher = site(VTQUEUE_TEST_CONNECTION='{"CONN_MAX_AGE": null}')
     assert "Error" not in publisher("enqueue", tmp_path / "done", "first")
+    if reads:
+        assert publisher("begin_to_read", 3000) == "read"
+        database.write("UPDATE project_effect SET value = 1")  # what that connection has not seen
     move_over(Path(shutil.copy(empty_file, tmp_path / "other")), database.path)
     assert "Error" not in publisher("enqueue", tmp_path / "done", "kept")
     assert database.rows("SELECT count(*) FROM vtqueue_job")[0][0] == 1
+
+
+def test_a_transaction_over_an_exchange_of_the_file_fails_and_the_next_one_is_stored(
+    database: Database, site: Callable[..., Site], empty_file: Path, tmp_path: Path
+) -> None:
+    """As of a view under ATOMIC_REQUESTS: what it has written before is in the old file. It is so once."""
+    publisher = site(VTQUEUE_TEST_CONNECTION='{"CONN_MAX_AGE": null}')
+    assert "Error" not in publisher("enqueue_in_a_transaction", tmp_path / "done", "first")
+    move_over(Path(shutil.copy(empty_file, tmp_path / "other")), database.path)
+    assert "FileExchanged" in publisher("enqueue_in_a_transaction", tmp_path / "done", "refused")
+    for number in range(3):
+        assert "Error" not in publisher("enqueue_in_a_transaction", tmp_path / "done", f"kept-{number}")
+    assert database.rows("SELECT count(*) FROM vtqueue_job")[0][0] == 3
 
 
 def test_the_journal_mode_can_be_changed_when_all_have_ended(
