@@ -1,7 +1,7 @@
 """System checks of each database: its entry in DATABASES, and what holds on a live connection.
 
 A setting in the wrong place is believed for years, so most of them ask the connection. The checks of TASKS are each
-backend's own: see ``tasks/settings_checks.py``. They are warnings at the most, so that none of them ever stands in the
+backend's own: see ``tasks/settings_checks.py``. They are at most warnings, so that none of them ever stands in the
 way of ``migrate``. Errors are only those of where a SQLite file is: on a local disk, or on one that several hosts share
 (``shared_disk``).
 """

@@ -13,7 +13,7 @@ def backoff_delay(backoff: float | Sequence[float], cap: float, attempt: int, ji
     """Return the seconds to wait after the ``attempt``-th failed attempt (counted from 1).
 
     A number doubles with each attempt (2, 4, 8 …); a sequence gives each attempt's own, its last value repeated. Never
-    more than ``cap`` seconds, and up to a fifth less, by ``jitter``, so that what failed together does not come back
+    more than ``cap`` seconds. It is up to a fifth less, by ``jitter``: jobs that failed together do not come back
     together ("Exponential Backoff And Jitter", AWS Architecture Blog, 2015).
     """
     if isinstance(backoff, Sequence):
@@ -27,8 +27,8 @@ def busy_pause(waited: float, jitter: float, left: float = inf) -> float:
     """Return the seconds until the next try for SQLite's write lock, after ``waited`` seconds of trying.
 
     About a millisecond; after a second two, and after ten, when something very long holds the lock (a backup, a
-    migration), five. Never longer: between two transactional tasks the lock is free for some 10 ms, and with pauses
-    that grew a connection did not get it once in 25 s (measured).
+    migration), five. Never longer: between two transactional tasks the lock is free for some 10 ms. With
+    pauses that grew a connection did not get it once in 25 s (measured).
     ``left``: the seconds that are left of a lease to renew, less than 0 if it has ended. From shortly before its end
     on, when other workers may take what it holds, it stays a millisecond: the holder must get the lock first.
     """
@@ -56,7 +56,7 @@ def trouble_pause(tries: int, lease: float = inf) -> float:
     """Return the seconds to wait after the ``tries``-th failure in a row of the database itself: 0.1 s to 2.5 s.
 
     ``lease``: the seconds of the shortest lease that is held. It may have ended when the database is back; the claims
-    of others leave its holder a third of it, 5 s at the most, to renew it (grace.py): twice this pause. So of leases
+    of others leave its holder a third of it, at most 5 s, to renew it (grace.py): twice this pause. So of leases
     below 0.6 s it is less than 0.1 s, but never less than 0.02 s.
     """
     return max(min(ldexp(0.1, min(tries - 1, 10)), 2.5, lease / 6), 0.02)

@@ -87,7 +87,7 @@ class Guard:
         return min(self.until, self.asked_at + self.grace)
 
     def listen(self, seconds: float) -> None:
-        """Wait for so long at the most; read what vtleader has said."""
+        """Wait for at most so long; read what vtleader has said."""
         sources = [self.wake] if self.alone else [self.wake, self.control]
         ready, _, _ = select.select(sources, [], [], max(min(seconds, LOOK_AT_CLOCK), 0))
         if self.wake in ready:

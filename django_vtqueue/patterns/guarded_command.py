@@ -59,7 +59,7 @@ class Guarded:
         self._say("signal", number)
 
     def ended(self, seconds: float) -> bool:
-        """Wait for its end, for so long at the most; return whether it has ended, for certain."""
+        """Wait for its end, for at most so long; return whether it has ended, for certain."""
         if self._outcome is None and select.select([self._status], [], [], seconds)[0]:
             self._outcome = os.read(self._status, 100)
             self._kill()

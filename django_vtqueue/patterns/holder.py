@@ -71,8 +71,8 @@ class Holder:
     def remaining(self) -> float:
         """Return for how many seconds it is certain that no other instance holds the row, if it is not renewed.
 
-        It is 0 a margin (a tenth of the lease, 1 s at the most) before another instance can take the row; then it stays
-        0 until the row is acquired anew.
+        It is 0 a margin (a tenth of the lease, at most 1 s) before another instance can take the row; then it stays
+        0 until the row is acquired again.
         """
         with self._deciding:
             left = self._held_until - clock.since_boot()
@@ -107,7 +107,7 @@ class Holder:
         return bell.fileno() if bell else -1
 
     def acquire(self, blocking: bool = True, timeout: Any = None, stop: Callable[[], bool] = lambda: False) -> bool:
-        """Hold a row: wait for one if ``blocking``, for ``timeout`` seconds at the most; return whether it is held.
+        """Hold a row: wait for one if ``blocking``, for at most ``timeout`` seconds; return whether it is held.
 
         ``stop``: is asked between two looks whether to wait no longer. Raise ValueError for what is no timeout.
         """
@@ -215,7 +215,7 @@ class Holder:
             self._lose(done)
             raise LeaseLost(
                 f"{self.name} is not held by this instance: it was not acquired, was released, or was not renewed in "
-                "time, so that another instance may hold it. Stop what needs it, and acquire it anew."
+                "time, so that another instance may hold it. Stop what needs it, and acquire it again."
             )
 
     def let_end(self) -> None:

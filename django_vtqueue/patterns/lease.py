@@ -59,7 +59,7 @@ class Lease:
 
     @property
     def held(self) -> bool:
-        """Whether this instance is the leader; False a tenth of the ttl (1 s at the most) before another can be it.
+        """Whether this instance is the leader; False a tenth of the ttl (at most 1 s) before another can be it.
 
         It is decided by this process's boot clock, which goes on while the process is stopped or the machine suspended.
         """

@@ -108,7 +108,7 @@ class ReservedRows:
                 ) from error
 
     def look_at_file(self) -> None:
-        """Open the database anew if another one is in its place: there a row was unchanged for no time yet."""
+        """Open the database again if another one is in its place: there a row was unchanged for no time yet."""
         if self.engine.outdated(connections[self.database]):
             self.engine.disconnect()
             now, before = clock.since_boot(), seen.get((self.database, self.queue_name), {})

@@ -137,7 +137,7 @@ class Supervisor:
     def start_missing(self) -> None:
         """Start the children that are missing; after a growing pause, if they end as soon as they are started.
 
-        One that is to be replaced still finishes its jobs; there are twice as many as wanted at the most.
+        One that is to be replaced still finishes its jobs; there are at most twice as many as wanted.
         """
         if not self._origin_recorded and not self.in_database(self.record_origin):
             return

@@ -1,4 +1,4 @@
-"""The threads that run jobs, and the one that announces what has become of them."""
+"""The threads that run jobs, and the one that announces their outcomes."""
 
 import logging
 import threading
@@ -125,7 +125,7 @@ class Pool:
         return self._announcer.waiting() > MOST_CALLS
 
     def stop(self, seconds: float) -> None:
-        """Let the threads finish what they were given, and end; wait for them for ``seconds`` at the most."""
+        """Let the threads finish what they were given, and end; wait for them for at most ``seconds``."""
         deadline = time.monotonic() + seconds
         self._dispatcher.close()
         for thread in filter(threading.Thread.is_alive, self._threads):  # not those that have never been started

@@ -1,4 +1,4 @@
-"""A turn of the control loop: what has finished is settled and what is due is claimed, in one transaction.
+"""A turn of the control loop: it settles finished jobs and claims due ones, in one transaction.
 
 It is two transactions where one would hold the lock for too long (``Pacing.apart``). Renewals go before it, in a
 transaction of their own. After the commit jobs are started and results announced.

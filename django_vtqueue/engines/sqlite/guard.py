@@ -22,7 +22,7 @@ from .file import Inode, log_of, look
 
 # Where SQLite puts its locks, as (first byte, length); a part of its file format, in its os_unix.c.
 SHARED = 0x40000002, 510  # of the database: each connection reads it; who can write it alone deletes the log
-INDEX_USED = 128, 1  # of the index of the log (-shm): each process reads it; who finds it free begins the index anew
+INDEX_USED = 128, 1  # of the index of the log (-shm): each process reads it; who finds it free begins a new index
 WRITING = 120, 2  # of the index: who commits, and who copies the log into the database
 
 # The header of the index, which it begins with twice, as words of this machine: its version, then what that version has
@@ -113,7 +113,7 @@ class Guard:
             self.fenced = True
 
     def condemn(self, patience: float) -> None:
-        """Have SQLite refuse the index of a log that was deleted, to all that have it open, and whoever lives on.
+        """Have SQLite refuse the index of a log that was deleted, to all that have it open, whichever processes end.
 
         Commits that are under way, perhaps that of the caller, come first: they are waited for ``patience`` seconds
         here, and then by a thread.
