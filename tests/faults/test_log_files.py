@@ -12,6 +12,7 @@ from random import Random
 import pytest
 
 from django_vtqueue.core.ids import new_id
+from django_vtqueue.engines.sqlite.file import SETTLED
 
 from ..processes.conftest import environment
 from ..processes.database import Database, inode
@@ -27,7 +28,7 @@ REFUSED = "unable to open database file"  # what SQLite says to who has that log
 
 # A process of a site: it does what a line says, and answers with a line.
 SITE = """
-import atexit, os, sys
+import atexit, os, sys, time
 at_exit, reading = [], []
 atexit.register(lambda: [act() for act in at_exit])
 import django
@@ -80,6 +81,13 @@ def write(name):
     finally:
         connection.close_if_unusable_or_obsolete()  # as at the end of a request
 
+def write_until(path):
+    with transaction.atomic():
+        tasks.Effect.objects.create(name="slow")
+        print("writes", flush=True)
+        while not os.path.exists(path):
+            time.sleep(0.01)
+
 def open_and_close(path):
     open(path).close()
 
@@ -115,10 +123,16 @@ class Site:
 
     def __call__(self, verb: str, *given: object) -> str:
         """Have it do something; return what it answers."""
+        self.begin(verb, *given)
+        return self.answer(verb)
+
+    def begin(self, verb: str, *given: object) -> None:
         assert self.process.stdin
-        assert self.process.stdout
         self.process.stdin.write(f"{verb} {' '.join(map(str, given))}\n")
         self.process.stdin.flush()
+
+    def answer(self, verb: str) -> str:
+        assert self.process.stdout
         return self.process.stdout.readline().removeprefix(f"{verb} ").rstrip("\n")
 
     def end(self) -> int:
@@ -366,6 +380,28 @@ def test_who_has_noticed_nothing_writes_nothing_more_into_the_file(
     assert_sound(database.path)
     written = database.rows("SELECT sum(name LIKE 'second-%'), sum(name LIKE 'beside-%') FROM project_effect")
     assert tuple(written[0]) == (1500, 0 if age == "null" else 1500)
+
+
+def test_a_commit_that_is_under_way_comes_first(
+    database: Database, start_worker: Start, site: Callable[..., Site], tmp_path: Path
+) -> None:
+    """The worker ends when nothing writes to the deleted log any more, nor will; it waits for that some seconds."""
+    worker, first = start_worker(), site(VTQUEUE_TEST_CONNECTION='{"CONN_MAX_AGE": null}')
+    first.begin("write_until", tmp_path / "over")
+    assert first.answer("write_until") == "writes"
+    log_of(database).unlink()
+    with pytest.raises(subprocess.TimeoutExpired):
+        worker.process.wait(2 * SETTLED)
+    (tmp_path / "over").touch()
+    assert first.answer("write_until") == "None"
+    assert worker.wait() == 1
+    assert DELETED in worker.log
+    assert REFUSED in first("write", "refused")
+    start_worker()
+    assert "Error" not in site()("enqueue", tmp_path / "done", "after")
+    wait_until(lambda: "after" in lines(tmp_path / "done"))
+    assert first.end() == 0
+    assert_sound(database.path)
 
 
 def test_without_a_worker_an_enqueue_says_that_the_log_is_gone(

@@ -12,13 +12,11 @@ import os
 import sqlite3
 import struct
 import threading
-import time
 from _thread import start_new_thread
 from contextlib import closing, suppress
 from urllib.parse import quote
 
-from ...core.clock import monotonic
-from .file import Inode, log_of, look
+from .file import Inode, in_place, log_of
 
 # Where SQLite puts its locks, as (first byte, length); a part of its file format, in its os_unix.c.
 SHARED = 0x40000002, 510  # of the database: each connection reads it; who can write it alone deletes the log
@@ -30,7 +28,6 @@ WRITING = 120, 2  # of the index: who commits, and who copies the log into the d
 # "unable to open database file", before it reads, writes or copies anything.
 HEADER = struct.Struct("=12I")
 OTHER_VERSION = 1  # instead of 3007000
-PAUSE = 0.01  # seconds
 
 OFD_SETLK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
 OFD_SETLKW: int | None = getattr(fcntl, "F_OFD_SETLKW", None)
@@ -67,7 +64,8 @@ class Guard:
         self._places = {real: SHARED, self._index: INDEX_USED}
         self._descriptors: dict[str, int] = {}
         self._fence = -1
-        self.fenced = self._released = False
+        self.condemning = False  # a thread waits for commits
+        self._released = False
 
     def stand(self) -> None:
         """Take the locks, as far as the system has them, and has a descriptor left."""
@@ -95,59 +93,37 @@ class Guard:
 
         The next process that opens the database makes another one, and writes to the same log without our locks.
         """
-        return self.index is None or look(self._index).inode == self.index
+        return self.index is None or in_place(self._index, self.index)
 
-    def fence(self) -> None:
-        """Have all that still use a log that was deleted write no more: their commits fail, nothing is copied.
-
-        What they would copy into the database would be mixed with what others write by now. A commit that is under way
-        keeps the fence from standing.
-        """
-        if OFD_SETLK is None or self.fenced or self._index not in self._descriptors:
-            return
-        with suppress(OSError):
-            if self._fence < 0:  # the file has no name any more
-                name = f"/proc/self/fd/{self._descriptors[self._index]}"
-                self._fence = os.open(name, os.O_RDWR | os.O_CLOEXEC)
-            _lock(self._fence, OFD_SETLK, fcntl.F_WRLCK, WRITING)
-            self.fenced = True
-
-    def condemn(self, patience: float) -> None:
+    def condemn(self) -> None:
         """Have SQLite refuse the index of a log that was deleted, to all that have it open, whichever processes end.
 
-        Commits that are under way, perhaps that of the caller, come first: they are waited for ``patience`` seconds
-        here, and then by a thread.
+        What they would copy into the database would be mixed with what others write by now. Commits that are under way,
+        perhaps that of the caller, come first: a thread waits for them.
         """
-        end = monotonic() + patience
-        while not self.fenced and self._fence >= 0 and monotonic() < end:
-            time.sleep(PAUSE)
-            self.fence()
-        if self.fenced:
-            self._condemn()
-        elif OFD_SETLKW is not None and self._fence >= 0:
-            with suppress(RuntimeError):  # the system gives no thread
-                start_new_thread(self._wait_and_condemn, (OFD_SETLKW,))
+        if OFD_SETLK is None or OFD_SETLKW is None or self._fence >= 0 or self._index not in self._descriptors:
+            return
+        with suppress(OSError, RuntimeError):  # the system gives no descriptor, or no thread
+            # By this way, for the file may have no name any more. To close it would drop SQLite's own locks.
+            self._fence = os.open(f"/proc/self/fd/{self._descriptors[self._index]}", os.O_RDWR | os.O_CLOEXEC)
+            try:
+                self._condemn(OFD_SETLK)
+            except BlockingIOError:
+                self.condemning = True
+                start_new_thread(self._condemn_later, (OFD_SETLKW,))
 
-    def _wait_and_condemn(self, command: int) -> None:
+    def _condemn_later(self, command: int) -> None:
         with suppress(OSError):  # the guard was closed meanwhile
-            _lock(self._fence, command, fcntl.F_WRLCK, WRITING)
-            self.fenced = True
-            self._condemn()
+            self._condemn(command)
 
-    def _condemn(self) -> None:
-        """Under the fence: who reads the index next is refused, and who opens the database makes another index."""
-        with suppress(OSError):
-            os.pwrite(self._fence, condemned(os.pread(self._fence, HEADER.size, 0)) * 2, 0)
-            if self.index and self.has_index() and look(log_of(self.path)).inode != self.log:
-                os.unlink(self._index)
-        self.open_fence()
-
-    def open_fence(self) -> None:
-        """Let them write again."""
-        if OFD_SETLK is not None and self.fenced:
-            self.fenced = False
-            with suppress(OSError):
-                _lock(self._fence, OFD_SETLK, fcntl.F_UNLCK, WRITING)
+    def _condemn(self, command: int) -> None:
+        """While nobody can commit: who reads the index next is refused; who opens the database makes another one."""
+        _lock(self._fence, command, fcntl.F_WRLCK, WRITING)
+        os.pwrite(self._fence, condemned(os.pread(self._fence, HEADER.size, 0)) * 2, 0)
+        if self.has_index() and self.log and not in_place(log_of(self.path), self.log):
+            os.unlink(self._index)
+        self.condemning = False
+        _lock(self._fence, command, fcntl.F_UNLCK, WRITING)
 
     def release(self) -> None:
         """Give the locks up, so that the last process to end copies the log into the database, and deletes it.
@@ -155,7 +131,7 @@ class Guard:
         If one of the two files was deleted already, the locks stay until the process is gone: then no connection of it
         copies anything.
         """
-        if OFD_SETLK is None or not self.log or look(log_of(self.path)).inode != self.log or not self.has_index():
+        if OFD_SETLK is None or not self.log or not in_place(log_of(self.path), self.log) or not self.has_index():
             return
         with suppress(OSError, sqlite3.Error):
             for path, place in self._places.items():

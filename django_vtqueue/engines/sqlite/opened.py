@@ -5,8 +5,6 @@ Whoever writes on mixes the two in the database file, and destroys it. So nothin
 """
 
 import time
-from _thread import start_new_thread
-from contextlib import suppress
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
@@ -14,7 +12,7 @@ from ...core.clock import monotonic
 from ...exceptions import TaskTimeout
 from ..routing import options_of_database
 from ..trouble import LogDeleted, when_log_is_deleted
-from .file import SETTLED, FileExchanged, Inode, log_of, look, path_of
+from .file import SETTLED, FileExchanged, Inode, in_place, log_of, look, path_of
 from .guard import Guard, guard_of, standing_guard
 
 OPENED = "_vtqueue_opened"  # the name of an attribute of Django's connections
@@ -36,12 +34,11 @@ class Opened:
         self.guard: Guard | None = None
 
     def has_same_log(self) -> bool:
-        """Return whether its log, with the index of that, is in its place, or there is none."""
-        log = look(self.log_path).inode if self.path else None
-        if self.log is None and log and self.inode:
+        """Return whether its log, with the index of that, is in its place, or there was none."""
+        if self.log is None and self.inode and (log := look(self.log_path).inode):
             self.guard = guard_of(self.alias, self.path, self.inode)
             self.log = self.guard.log or log
-        return log == self.log and (self.guard is None or self.guard.has_index())
+        return self.log is None or (in_place(self.log_path, self.log) and (not self.guard or self.guard.has_index()))
 
     def has_same_file(self) -> bool:
         """Return whether its database file is in its place."""
@@ -53,22 +50,18 @@ class Opened:
         Who exchanges a database deletes the log of the old one just before.
         """
         assert self.guard  # there was a log
-        self.guard.over_at = self.guard.over_at or monotonic() + SETTLED
+        settled = self.guard.over_at = self.guard.over_at or monotonic() + SETTLED
         while self.has_same_file():
-            self.guard.fence()
-            if self.has_same_log():  # the disk has failed for a moment
-                break
-            if monotonic() >= self.guard.over_at:
-                self.guard.condemn(LONGEST_COMMIT if when_log_is_deleted else 0.0)
+            self.guard.condemn()
+            waits = LONGEST_COMMIT if when_log_is_deleted and self.guard.condemning else 0.0
+            if monotonic() >= settled + waits:
                 error = LogDeleted(self.path)
                 for act in when_log_is_deleted:
                     act(error)
                 raise error
             time.sleep(LOOK_AGAIN)
-        self.guard.open_fence()
         self.guard.over_at = None
-        if not self.has_same_file():
-            raise FileExchanged(self.path)
+        raise FileExchanged(self.path)
 
 
 def opened_by(connection: BaseDatabaseWrapper) -> Opened:
@@ -92,8 +85,6 @@ def check(connection: BaseDatabaseWrapper) -> None:
     opened = opened_by(connection)
     if not opened.has_same_log():
         opened.judge()
-    elif opened.guard and opened.guard.fenced:  # by who has not come to judge: the log was away for a moment
-        opened.guard.open_fence()
 
 
 def check_unopened(connection: BaseDatabaseWrapper) -> None:
@@ -123,12 +114,6 @@ def outdated(connection: BaseDatabaseWrapper) -> bool:
     return not opened_by(connection).has_same_file()
 
 
-def _judge_aside(opened: Opened) -> None:
-    """Let who opens a connection go on, whose process may know nothing of this package."""
-    with suppress(LogDeleted, FileExchanged):
-        opened.judge()
-
-
 def guard_connection(connection: BaseDatabaseWrapper, **kwargs: object) -> None:
     """Guard the file of any new connection of Django to the database of a queue."""
     if connection.vendor != "sqlite":
@@ -136,9 +121,8 @@ def guard_connection(connection: BaseDatabaseWrapper, **kwargs: object) -> None:
     try:
         if options_of_database(connection.alias):
             opened = opened_by(connection)
-            if not opened.has_same_log() and opened.guard and opened.guard.over_at is None:
-                opened.guard.fence()
-                start_new_thread(_judge_aside, (opened,))
+            if not opened.has_same_log() and opened.guard and opened.has_same_file():
+                opened.guard.condemn()
     except TaskTimeout:
         raise
     except Exception:  # settings that are wrong, apps that are not ready: then the first publish guards it
