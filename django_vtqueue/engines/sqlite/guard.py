@@ -12,6 +12,7 @@ import os
 import sqlite3
 import struct
 import threading
+import time
 from _thread import start_new_thread
 from contextlib import closing, suppress
 from urllib.parse import quote
@@ -28,17 +29,18 @@ WRITING = 120, 2  # of the index: who commits, and who copies the log into the d
 # "unable to open database file", before it reads, writes or copies anything.
 HEADER = struct.Struct("=12I")
 OTHER_VERSION = 1  # instead of 3007000
+PAUSE = 0.01  # seconds between two looks whether commits are over
 
 OFD_SETLK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
-OFD_SETLKW: int | None = getattr(fcntl, "F_OFD_SETLKW", None)
 
 
-def _lock(descriptor: int, command: int, kind: int, place: tuple[int, int]) -> None:
-    """Change a lock; raise OSError if another one is in the way (SETLKW waits for that), or there are no such locks."""
+def _lock(descriptor: int, command: int | None, kind: int, place: tuple[int, int]) -> None:
+    """Change a lock; raise BlockingIOError if another one is in the way, OSError if there are no such locks."""
+    assert command is not None
     fcntl.fcntl(descriptor, command, struct.pack("hhqqi4x", kind, os.SEEK_SET, *place, 0))
 
 
-def condemned(header: bytes) -> bytes:
+def refused(header: bytes) -> bytes:
     """Return the header of an index as one of a version that SQLite refuses."""
     words = list(HEADER.unpack(header.ljust(HEADER.size, b"\0")))
     words[0], first, second = OTHER_VERSION, 0, 0
@@ -63,7 +65,7 @@ class Guard:
         self._index = f"{real}-shm"
         self._places = {real: SHARED, self._index: INDEX_USED}
         self._descriptors: dict[str, int] = {}
-        self._fence = -1
+        self._writable = -1
         self.condemning = False  # a thread waits for commits
         self._released = False
 
@@ -101,29 +103,34 @@ class Guard:
         What they would copy into the database would be mixed with what others write by now. Commits that are under way,
         perhaps that of the caller, come first: a thread waits for them.
         """
-        if OFD_SETLK is None or OFD_SETLKW is None or self._fence >= 0 or self._index not in self._descriptors:
+        if OFD_SETLK is None or self._index not in self._descriptors:
             return
-        with suppress(OSError, RuntimeError):  # the system gives no descriptor, or no thread
+        with _changing, suppress(OSError, RuntimeError):  # the system gives no descriptor, or no thread
+            if self._writable >= 0:
+                return
             # By this way, for the file may have no name any more. To close it would drop SQLite's own locks.
-            self._fence = os.open(f"/proc/self/fd/{self._descriptors[self._index]}", os.O_RDWR | os.O_CLOEXEC)
-            try:
-                self._condemn(OFD_SETLK)
-            except BlockingIOError:
+            self._writable = os.open(f"/proc/self/fd/{self._descriptors[self._index]}", os.O_RDWR | os.O_CLOEXEC)
+            if not self._condemned():
                 self.condemning = True
-                start_new_thread(self._condemn_later, (OFD_SETLKW,))
+                start_new_thread(self._condemn_later, ())
 
-    def _condemn_later(self, command: int) -> None:
+    def _condemn_later(self) -> None:
         with suppress(OSError):  # the guard was closed meanwhile
-            self._condemn(command)
+            while not self._condemned():
+                time.sleep(PAUSE)  # not by the system: the thread may be a greenlet
 
-    def _condemn(self, command: int) -> None:
+    def _condemned(self) -> bool:
         """While nobody can commit: who reads the index next is refused; who opens the database makes another one."""
-        _lock(self._fence, command, fcntl.F_WRLCK, WRITING)
-        os.pwrite(self._fence, condemned(os.pread(self._fence, HEADER.size, 0)) * 2, 0)
+        try:
+            _lock(self._writable, OFD_SETLK, fcntl.F_WRLCK, WRITING)
+        except BlockingIOError:
+            return False
+        os.pwrite(self._writable, refused(os.pread(self._writable, HEADER.size, 0)) * 2, 0)
         if self.has_index() and self.log and not in_place(log_of(self.path), self.log):
             os.unlink(self._index)
+        _lock(self._writable, OFD_SETLK, fcntl.F_UNLCK, WRITING)
         self.condemning = False
-        _lock(self._fence, command, fcntl.F_UNLCK, WRITING)
+        return True
 
     def release(self) -> None:
         """Give the locks up, so that the last process to end copies the log into the database, and deletes it.
@@ -145,10 +152,10 @@ class Guard:
 
     def close(self) -> None:
         """Close what belongs to a file that is not in its place any more, or to the parent of a forked process."""
-        for descriptor in {*self._descriptors.values(), self._fence} - {-1}:
+        for descriptor in {*self._descriptors.values(), self._writable} - {-1}:
             with suppress(OSError):
                 os.close(descriptor)
-        self._descriptors, self._fence = {}, -1
+        self._descriptors, self._writable = {}, -1
 
 
 _guards: dict[str, Guard] = {}  # by database alias
