@@ -24,7 +24,7 @@ from ..queue.back_pressure import publishes_as_a_job
 from ..runtime.aside import Call, Caller, log_writer, logging_aside
 from ..runtime.async_code import end_code
 from ..runtime.forks import ForksEnd
-from ..runtime.timeouts import raise_in
+from ..runtime.timeouts import take_back
 from ..tasks.compat import task_backends
 from .dispatcher import Dispatcher
 from .log import WorkerLog
@@ -159,7 +159,7 @@ class Pool:
             self._running.pop(job_id, None)
             if job_id in self._asked_to_end:
                 self._asked_to_end.remove(job_id)
-                raise_in(threading.get_ident(), None)
+                take_back()
 
     def _log(self, outcomes: Sequence[Outcome]) -> None:
         log_writer.await_room(len(outcomes), ROOM)

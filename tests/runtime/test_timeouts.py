@@ -3,9 +3,11 @@
 import itertools
 import json
 import random
+import subprocess
 import threading
 from collections.abc import Callable, ItemsView
 from functools import partial
+from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
@@ -24,6 +26,7 @@ from django_vtqueue.worker.thread_pool import Pool
 from tests.project.tasks import add
 
 from ..conftest import ALIAS
+from ..processes.running import python
 from ..waiting import PATIENCE
 
 
@@ -54,6 +57,35 @@ def test_short_limits(restless: None) -> None:
     assert not any(thread.is_alive() for thread in threads), "a lock was never given back"
     assert escaped == []
     assert len(struck) >= 4 * 134
+
+
+TRACED = """
+import sys
+from django_vtqueue.exceptions import TaskTimeout
+from django_vtqueue.runtime.timeouts import timekeeper
+
+def call():
+    pass
+
+for _ in range(2):
+    try:
+        with timekeeper.limit(0.01):
+            while True:
+                call()
+    except TaskTimeout:
+        pass
+    seen = []
+    for setter in (sys.setprofile, sys.settrace):
+        setter(lambda frame, event, argument: seen.append(event))
+        call()
+        setter(None)
+    assert seen.count("call") >= 2, seen
+"""
+
+
+def test_after_a_time_limit_code_can_be_profiled_and_traced() -> None:
+    """By a profiler, a debugger, or what measures coverage: the interpreter looks for no other exception."""
+    subprocess.run(python("-c", TRACED), check=True, timeout=PATIENCE, cwd=Path(__file__).parents[2])
 
 
 def held_job(task: Task, *args: int) -> HeldJob:
