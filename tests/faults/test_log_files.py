@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from django_vtqueue.core.ids import new_id
-from django_vtqueue.engines.sqlite.file import SETTLED
+from tests.project import tasks
 
 from ..processes.conftest import environment
 from ..processes.database import Database, inode
@@ -87,6 +87,16 @@ def write_until(path):
         print("writes", flush=True)
         while not os.path.exists(path):
             time.sleep(0.01)
+
+def count():
+    return tasks.Effect.objects.count()
+
+def write_on(seconds):
+    print("writes", flush=True)
+    while True:
+        with transaction.atomic():
+            tasks.Effect.objects.create(name="slow")
+            time.sleep(float(seconds))
 
 def open_and_close(path):
     open(path).close()
@@ -291,6 +301,26 @@ def test_a_transaction_over_an_exchange_of_the_file_fails_and_the_next_one_is_st
     assert database.rows("SELECT count(*) FROM vtqueue_job")[0][0] == 3
 
 
+def test_an_index_that_is_older_than_its_log_hides_nothing(database: Database, site: Callable[..., Site]) -> None:
+    """As after a loss of power, or in a copy of a disk: SQLite makes it again, before the process guards it."""
+    insert, files = "INSERT INTO project_effect (name, value) VALUES ('x', 1)", dict[str, bytes]()
+    with closing(sqlite3.connect(database.path)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        for suffixes in ["-shm"], ["", "-wal"]:
+            for _ in range(20):
+                connection.execute(insert)
+                connection.commit()
+            files |= {suffix: Path(f"{database.path}{suffix}").read_bytes() for suffix in suffixes}
+    for suffix, content in files.items():
+        Path(f"{database.path}{suffix}").write_bytes(content)
+    options = '{"CONN_MAX_AGE": null, "OPTIONS": {"transaction_mode": "IMMEDIATE"}}'  # the file says that it is in WAL
+    first = site(VTQUEUE_TEST_CONNECTION=options)
+    assert first("count") == "40"
+    assert "Error" not in first("enqueue", "x", "y")
+    assert database.rows("SELECT count(*) FROM project_effect")[0][0] == 40
+    assert_sound(database.path)
+
+
 def test_the_journal_mode_can_be_changed_when_all_have_ended(
     database: Database, site: Callable[..., Site], tmp_path: Path
 ) -> None:
@@ -382,25 +412,59 @@ def test_who_has_noticed_nothing_writes_nothing_more_into_the_file(
     assert tuple(written[0]) == (1500, 0 if age == "null" else 1500)
 
 
+@pytest.mark.parametrize("whose", ["site", "task"])
 def test_a_commit_that_is_under_way_comes_first(
-    database: Database, start_worker: Start, site: Callable[..., Site], tmp_path: Path
+    database: Database, start_worker: Start, site: Callable[..., Site], tmp_path: Path, whose: str
 ) -> None:
-    """The worker ends when nothing writes to the deleted log any more, nor will; it waits for that some seconds."""
+    """The worker that notices has ended by then, also where the transaction was that of its own task."""
     worker, first = start_worker(), site(VTQUEUE_TEST_CONNECTION='{"CONN_MAX_AGE": null}')
-    first.begin("write_until", tmp_path / "over")
-    assert first.answer("write_until") == "writes"
+    assert "Error" not in first("write", "before")
+    if whose == "site":
+        first.begin("write_until", tmp_path / "over")
+        assert first.answer("write_until") == "writes"
+    else:
+        database.enqueue(tasks.write_until, str(tmp_path / "begun"), str(tmp_path / "over"))
+        wait_until((tmp_path / "begun").exists)
+        database.leave()
     log_of(database).unlink()
-    with pytest.raises(subprocess.TimeoutExpired):
-        worker.process.wait(2 * SETTLED)
-    (tmp_path / "over").touch()
-    assert first.answer("write_until") == "None"
     assert worker.wait() == 1
     assert DELETED in worker.log
-    assert REFUSED in first("write", "refused")
+    if whose == "site":
+        (tmp_path / "over").touch()
+        assert first.answer("write_until") == "None"
+    wait_until(lambda: REFUSED in first("write", "refused"))
     start_worker()
     assert "Error" not in site()("enqueue", tmp_path / "done", "after")
     wait_until(lambda: "after" in lines(tmp_path / "done"))
     assert first.end() == 0
+    assert_sound(database.path)
+
+
+def test_a_busy_writer_keeps_nobody_from_being_refused(
+    database: Database, start_worker: Start, site: Callable[..., Site]
+) -> None:
+    """However short the moments are in which nothing is written to the log that was deleted."""
+    worker, writers = start_worker(), [site(VTQUEUE_TEST_CONNECTION='{"CONN_MAX_AGE": null}') for _ in range(3)]
+    for writer in writers:
+        writer.begin("write_on", 0.03)
+        assert writer.answer("write_on") == "writes"
+    log_of(database).unlink()
+    assert worker.wait() == 1
+    for writer in writers:
+        assert REFUSED in writer.answer("write_on")
+        assert writer.end() == 0
+    assert_sound(database.path)
+
+
+def test_a_process_that_ends_first_has_the_others_refused(database: Database, site: Callable[..., Site]) -> None:
+    """At its end in good order it looks once more."""
+    first, second = (site(VTQUEUE_TEST_CONNECTION='{"CONN_MAX_AGE": null}') for _ in range(2))
+    for each in (first, second):
+        assert "Error" not in each("write", "before")
+    log_of(database).unlink()
+    assert first.end() == 0
+    assert REFUSED in second("write", "refused")
+    assert second.end() == 0
     assert_sound(database.path)
 
 

@@ -71,6 +71,16 @@ def enqueue_note(path: str, text: str) -> None:
 
 
 @task
+def write_until(begun: str, over: str) -> None:
+    """Write in a transaction that is open until a file is there."""
+    with transaction.atomic():
+        Effect.objects.create(name="slow")
+        Path(begun).touch()
+        while not Path(over).exists():
+            time.sleep(0.01)
+
+
+@task
 def enqueue_note_amid(path: str, text: str) -> None:
     """Enqueue it in a transaction of the default database; note before its commit whether the job is there."""
     with transaction.atomic():

@@ -9,11 +9,11 @@ SQLite itself has locks for reading: all that others notice of it is one more co
 import atexit
 import fcntl
 import os
+import signal
 import sqlite3
 import struct
 import threading
-import time
-from _thread import start_new_thread
+import warnings
 from contextlib import closing, suppress
 from urllib.parse import quote
 
@@ -29,20 +29,22 @@ WRITING = 120, 2  # of the index: who commits, and who copies the log into the d
 # "unable to open database file", before it reads, writes or copies anything.
 HEADER = struct.Struct("=12I")
 OTHER_VERSION = 1  # instead of 3007000
-PAUSE = 0.01  # seconds between two looks whether commits are over
+BEGUN = 12  # where that header has a byte that says so
 
 OFD_SETLK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
+OFD_SETLKW: int | None = getattr(fcntl, "F_OFD_SETLKW", None)
 
 
-def _lock(descriptor: int, command: int | None, kind: int, place: tuple[int, int]) -> None:
-    """Change a lock; raise BlockingIOError if another one is in the way, OSError if there are no such locks."""
-    assert command is not None
+def _lock(descriptor: int, command: int, kind: int, place: tuple[int, int]) -> None:
+    """Change a lock; raise BlockingIOError if another is in the way (SETLKW waits), OSError if there are none such."""
     fcntl.fcntl(descriptor, command, struct.pack("hhqqi4x", kind, os.SEEK_SET, *place, 0))
 
 
 def refused(header: bytes) -> bytes:
     """Return the header of an index as one of a version that SQLite refuses."""
-    words = list(HEADER.unpack(header.ljust(HEADER.size, b"\0")))
+    begun = bytearray(header.ljust(HEADER.size, b"\0"))
+    begun[BEGUN] = 1
+    words = list(HEADER.unpack(begun))
     words[0], first, second = OTHER_VERSION, 0, 0
     for one, two in zip(words[:10:2], words[1:10:2], strict=True):
         first = (first + one + second) % 2**32
@@ -60,14 +62,12 @@ class Guard:
         self.path, self.inode = path, inode
         self.log: Inode | None = None
         self.index: Inode | None = None
-        self.over_at: float | None = None  # monotonic: see opened.judge
+        self.over = False  # its log was deleted; see opened.judge
         real = os.path.realpath(path)
         self._index = f"{real}-shm"
         self._places = {real: SHARED, self._index: INDEX_USED}
         self._descriptors: dict[str, int] = {}
-        self._writable = -1
-        self.condemning = False  # a thread waits for commits
-        self._released = False
+        self._condemning = self._released = False
 
     def stand(self) -> None:
         """Take the locks, as far as the system has them, and has a descriptor left."""
@@ -87,7 +87,8 @@ class Guard:
 
     def _opened(self, path: str) -> int:
         if path not in self._descriptors:
-            self._descriptors[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            access = os.O_RDWR if path == self._index and os.access(path, os.W_OK) else os.O_RDONLY
+            self._descriptors[path] = os.open(path, access | os.O_CLOEXEC)
         return self._descriptors[path]
 
     def has_index(self) -> bool:
@@ -101,36 +102,55 @@ class Guard:
         """Have SQLite refuse the index of a log that was deleted, to all that have it open, whichever processes end.
 
         What they would copy into the database would be mixed with what others write by now. Commits that are under way,
-        perhaps that of the caller, come first: a thread waits for them.
+        perhaps that of the caller, come first: a process of its own waits for them.
         """
-        if OFD_SETLK is None or self._index not in self._descriptors:
+        if OFD_SETLK is None or OFD_SETLKW is None or not self.log:
             return
-        with _changing, suppress(OSError, RuntimeError):  # the system gives no descriptor, or no thread
-            if self._writable >= 0:
+        with _changing, suppress(OSError, RuntimeError):  # the system gives no process
+            if self._condemning:
                 return
-            # By this way, for the file may have no name any more. To close it would drop SQLite's own locks.
-            self._writable = os.open(f"/proc/self/fd/{self._descriptors[self._index]}", os.O_RDWR | os.O_CLOEXEC)
-            if not self._condemned():
-                self.condemning = True
-                start_new_thread(self._condemn_later, ())
+            self._condemning = True
+            try:
+                self._condemn(OFD_SETLK)
+            except BlockingIOError:
+                self._leave_to_a_process(OFD_SETLKW)
 
-    def _condemn_later(self) -> None:
-        with suppress(OSError):  # the guard was closed meanwhile
-            while not self._condemned():
-                time.sleep(PAUSE)  # not by the system: the thread may be a greenlet
-
-    def _condemned(self) -> bool:
+    def _condemn(self, command: int) -> None:
         """While nobody can commit: who reads the index next is refused; who opens the database makes another one."""
+        assert self.log
+        index = self._descriptors[self._index]
+        _lock(index, command, fcntl.F_WRLCK, WRITING)
+        has_index = self.has_index()
+        if not has_index or not in_place(log_of(self.path), self.log):  # else both were put back meanwhile
+            os.pwrite(index, refused(os.pread(index, HEADER.size, 0)) * 2, 0)
+            if has_index:
+                os.unlink(self._index)
+        _lock(index, command, fcntl.F_UNLCK, WRITING)
+
+    def _leave_to_a_process(self, command: int) -> None:
+        """Let a process wait that nobody waits for: a thread ends with this one, and may be a greenlet."""
+        descriptors, self._descriptors = self._descriptors, {}  # which a forked process closes
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of threads that it does not have: it needs none
+            parent = os.fork()
+        self._descriptors = descriptors
+        if parent:
+            with suppress(ChildProcessError):
+                os.waitpid(parent, 0)
+            return
         try:
-            _lock(self._writable, OFD_SETLK, fcntl.F_WRLCK, WRITING)
-        except BlockingIOError:
-            return False
-        os.pwrite(self._writable, refused(os.pread(self._writable, HEADER.size, 0)) * 2, 0)
-        if self.has_index() and self.log and not in_place(log_of(self.path), self.log):
-            os.unlink(self._index)
-        _lock(self._writable, OFD_SETLK, fcntl.F_UNLCK, WRITING)
-        self.condemning = False
-        return True
+            self._descriptors = {}
+            if os.fork() == 0:
+                self._descriptors = descriptors
+                for number in signal.SIGTERM, signal.SIGINT, signal.SIGHUP:
+                    signal.signal(number, signal.SIG_DFL)
+                os.setsid()
+                index = descriptors[self._index]
+                os.closerange(0, index)  # sockets and pipes of that process
+                os.closerange(index + 1, os.sysconf("SC_OPEN_MAX"))
+                self._condemn(command)
+        finally:
+            os._exit(0)
 
     def release(self) -> None:
         """Give the locks up, so that the last process to end copies the log into the database, and deletes it.
@@ -138,7 +158,11 @@ class Guard:
         If one of the two files was deleted already, the locks stay until the process is gone: then no connection of it
         copies anything.
         """
-        if OFD_SETLK is None or not self.log or not in_place(log_of(self.path), self.log) or not self.has_index():
+        if OFD_SETLK is None or not self.log:
+            return
+        if not in_place(log_of(self.path), self.log) or not self.has_index():
+            if in_place(self.path, self.inode):
+                self.condemn()
             return
         with suppress(OSError, sqlite3.Error):
             for path, place in self._places.items():
@@ -152,10 +176,10 @@ class Guard:
 
     def close(self) -> None:
         """Close what belongs to a file that is not in its place any more, or to the parent of a forked process."""
-        for descriptor in {*self._descriptors.values(), self._writable} - {-1}:
+        for descriptor in self._descriptors.values():
             with suppress(OSError):
                 os.close(descriptor)
-        self._descriptors, self._writable = {}, -1
+        self._descriptors = {}
 
 
 _guards: dict[str, Guard] = {}  # by database alias

@@ -4,6 +4,7 @@ A log that was deleted, or exchanged, while its database stayed is seen by those
 Whoever writes on mixes the two in the database file, and destroys it. So nothing of ours goes on with such a file.
 """
 
+import sqlite3
 import time
 
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -17,7 +18,6 @@ from .guard import Guard, guard_of, standing_guard
 
 OPENED = "_vtqueue_opened"  # the name of an attribute of Django's connections
 LOOK_AGAIN = 0.01  # seconds
-LONGEST_COMMIT = 5.0  # seconds that a process of the queue waits, before it ends, for commits to a log that was deleted
 
 
 class Opened:
@@ -35,10 +35,18 @@ class Opened:
 
     def has_same_log(self) -> bool:
         """Return whether its log, with the index of that, is in its place, or there was none."""
-        if self.log is None and self.inode and (log := look(self.log_path).inode):
+        if self.log is None and self.inode and look(self.log_path).inode:
+            # SQLite comes before the guard: it makes the index of a log again if nobody has that locked, after a crash.
+            try:
+                self.raw.execute("PRAGMA schema_version").fetchall()
+            except sqlite3.Error:  # the next statement is told so, too
+                return True
             self.guard = guard_of(self.alias, self.path, self.inode)
-            self.log = self.guard.log or log
-        return self.log is None or (in_place(self.log_path, self.log) and (not self.guard or self.guard.has_index()))
+            self.log = self.guard.log or look(self.log_path).inode
+        if self.log is None:
+            return True
+        guard = self.guard
+        return in_place(self.log_path, self.log) and (not guard or (guard.has_index() and not guard.over))
 
     def has_same_file(self) -> bool:
         """Return whether its database file is in its place."""
@@ -50,17 +58,17 @@ class Opened:
         Who exchanges a database deletes the log of the old one just before.
         """
         assert self.guard  # there was a log
-        settled = self.guard.over_at = self.guard.over_at or monotonic() + SETTLED
+        settled = monotonic() + (0.0 if self.guard.over else SETTLED)
         while self.has_same_file():
-            self.guard.condemn()
-            waits = LONGEST_COMMIT if when_log_is_deleted and self.guard.condemning else 0.0
-            if monotonic() >= settled + waits:
+            if self.log == self.guard.log:
+                self.guard.condemn()
+            if monotonic() >= settled:
+                self.guard.over = True
                 error = LogDeleted(self.path)
                 for act in when_log_is_deleted:
                     act(error)
                 raise error
             time.sleep(LOOK_AGAIN)
-        self.guard.over_at = None
         raise FileExchanged(self.path)
 
 
@@ -73,11 +81,11 @@ def opened_by(connection: BaseDatabaseWrapper) -> Opened:
 
 
 def in_doubt(connection: BaseDatabaseWrapper) -> bool:
-    """Return whether an open connection was not looked at yet, or its log was not in its place at the last look."""
+    """Return whether an open connection was not looked at yet, or its log was deleted."""
     opened: Opened | None = vars(connection).get(OPENED)
     if opened is None or opened.raw is not connection.connection:
         return True
-    return opened.guard is not None and opened.guard.over_at is not None
+    return opened.guard is not None and opened.guard.over
 
 
 def check(connection: BaseDatabaseWrapper) -> None:
@@ -121,7 +129,7 @@ def guard_connection(connection: BaseDatabaseWrapper, **kwargs: object) -> None:
     try:
         if options_of_database(connection.alias):
             opened = opened_by(connection)
-            if not opened.has_same_log() and opened.guard and opened.has_same_file():
+            if not opened.has_same_log() and opened.guard and opened.log == opened.guard.log and opened.has_same_file():
                 opened.guard.condemn()
     except TaskTimeout:
         raise
