@@ -92,6 +92,7 @@ def count():
     return tasks.Effect.objects.count()
 
 def write_on(seconds):
+    tasks.Effect.objects.count()
     print("writes", flush=True)
     while True:
         with transaction.atomic():

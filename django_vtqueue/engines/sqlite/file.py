@@ -5,7 +5,6 @@ It is only looked at by ``stat``: to open and close it would drop the locks that
 
 import os
 import time
-from errno import ENOENT, ENOTDIR
 from math import inf
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
@@ -93,17 +92,6 @@ def path_of(name: str) -> str:
 def log_of(path: str) -> str:
     """Return where SQLite keeps the log of a database: beside the file itself, whatever links lead there."""
     return os.path.realpath(path) + "-wal"
-
-
-def in_place(path: str, inode: Inode) -> bool:
-    """Return whether a file is where it was, as far as the system says."""
-    try:
-        status = os.stat(path)
-    except OSError as error:
-        if error.errno is None:  # TaskTimeout, which is raised in a thread at any call
-            raise
-        return error.errno not in (ENOENT, ENOTDIR)
-    return (status.st_dev, status.st_ino) == inode
 
 
 def look(path: str) -> Look:

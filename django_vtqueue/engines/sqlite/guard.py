@@ -9,47 +9,17 @@ SQLite itself has locks for reading: all that others notice of it is one more co
 import atexit
 import fcntl
 import os
-import signal
 import sqlite3
-import struct
 import threading
-import warnings
 from contextlib import closing, suppress
 from urllib.parse import quote
 
-from .file import Inode, in_place, log_of
+from .condemning import OFD_SETLK, condemn, in_place, leave_to_a_process, lock
+from .file import Inode, log_of
 
 # Where SQLite puts its locks, as (first byte, length); a part of its file format, in its os_unix.c.
 SHARED = 0x40000002, 510  # of the database: each connection reads it; who can write it alone deletes the log
 INDEX_USED = 128, 1  # of the index of the log (-shm): each process reads it; who finds it free begins a new index
-WRITING = 120, 2  # of the index: who commits, and who copies the log into the database
-
-# The header of the index, which it begins with twice, as words of this machine: its version, then what that version has
-# in it, and two words of checksum (https://sqlite.org/walformat.html). To an index of another version SQLite says
-# "unable to open database file", before it reads, writes or copies anything.
-HEADER = struct.Struct("=12I")
-OTHER_VERSION = 1  # instead of 3007000
-BEGUN = 12  # where that header has a byte that says so
-
-OFD_SETLK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
-OFD_SETLKW: int | None = getattr(fcntl, "F_OFD_SETLKW", None)
-
-
-def _lock(descriptor: int, command: int, kind: int, place: tuple[int, int]) -> None:
-    """Change a lock; raise BlockingIOError if another is in the way (SETLKW waits), OSError if there are none such."""
-    fcntl.fcntl(descriptor, command, struct.pack("hhqqi4x", kind, os.SEEK_SET, *place, 0))
-
-
-def refused(header: bytes) -> bytes:
-    """Return the header of an index as one of a version that SQLite refuses."""
-    begun = bytearray(header.ljust(HEADER.size, b"\0"))
-    begun[BEGUN] = 1
-    words = list(HEADER.unpack(begun))
-    words[0], first, second = OTHER_VERSION, 0, 0
-    for one, two in zip(words[:10:2], words[1:10:2], strict=True):
-        first = (first + one + second) % 2**32
-        second = (second + two + first) % 2**32
-    return HEADER.pack(*words[:10], first, second)
 
 
 class Guard:
@@ -75,7 +45,7 @@ class Guard:
             return
         with suppress(OSError):
             for path, place in self._places.items():
-                _lock(self._opened(path), OFD_SETLK, fcntl.F_RDLCK, place)
+                lock(self._opened(path), OFD_SETLK, fcntl.F_RDLCK, place)
             if self._inode(os.path.realpath(self.path)) != self.inode:  # it was exchanged just now
                 return
             self.index, self.log = self._inode(self._index), self._inode(log_of(self.path))
@@ -99,58 +69,18 @@ class Guard:
         return self.index is None or in_place(self._index, self.index)
 
     def condemn(self) -> None:
-        """Have SQLite refuse the index of a log that was deleted, to all that have it open, whichever processes end.
-
-        What they would copy into the database would be mixed with what others write by now. Commits that are under way,
-        perhaps that of the caller, come first: a process of its own waits for them.
-        """
-        if OFD_SETLK is None or OFD_SETLKW is None or not self.log:
+        """Have SQLite refuse the index of a log that was deleted, once; commits that are under way come first."""
+        if OFD_SETLK is None or not self.log or not self.index:
             return
-        with _changing, suppress(OSError, RuntimeError):  # the system gives no process
+        given = self._descriptors[self._index], (self._index, self.index), (log_of(self.path), self.log)
+        with _changing, suppress(OSError):  # the system gives no process
             if self._condemning:
                 return
             self._condemning = True
             try:
-                self._condemn(OFD_SETLK)
+                condemn(*given, OFD_SETLK)
             except BlockingIOError:
-                self._leave_to_a_process(OFD_SETLKW)
-
-    def _condemn(self, command: int) -> None:
-        """While nobody can commit: who reads the index next is refused; who opens the database makes another one."""
-        assert self.log
-        index = self._descriptors[self._index]
-        _lock(index, command, fcntl.F_WRLCK, WRITING)
-        has_index = self.has_index()
-        if not has_index or not in_place(log_of(self.path), self.log):  # else both were put back meanwhile
-            os.pwrite(index, refused(os.pread(index, HEADER.size, 0)) * 2, 0)
-            if has_index:
-                os.unlink(self._index)
-        _lock(index, command, fcntl.F_UNLCK, WRITING)
-
-    def _leave_to_a_process(self, command: int) -> None:
-        """Let a process wait that nobody waits for: a thread ends with this one, and may be a greenlet."""
-        descriptors, self._descriptors = self._descriptors, {}  # which a forked process closes
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of threads that it does not have: it needs none
-            parent = os.fork()
-        self._descriptors = descriptors
-        if parent:
-            with suppress(ChildProcessError):
-                os.waitpid(parent, 0)
-            return
-        try:
-            self._descriptors = {}
-            if os.fork() == 0:
-                self._descriptors = descriptors
-                for number in signal.SIGTERM, signal.SIGINT, signal.SIGHUP:
-                    signal.signal(number, signal.SIG_DFL)
-                os.setsid()
-                index = descriptors[self._index]
-                os.closerange(0, index)  # sockets and pipes of that process
-                os.closerange(index + 1, os.sysconf("SC_OPEN_MAX"))
-                self._condemn(command)
-        finally:
-            os._exit(0)
+                leave_to_a_process(*given)
 
     def release(self) -> None:
         """Give the locks up, so that the last process to end copies the log into the database, and deletes it.
@@ -166,8 +96,8 @@ class Guard:
             return
         with suppress(OSError, sqlite3.Error):
             for path, place in self._places.items():
-                _lock(self._descriptors[path], fcntl.F_SETLK, fcntl.F_RDLCK, place)  # SQLite's own, if it was lost
-                _lock(self._descriptors[path], OFD_SETLK, fcntl.F_UNLCK, place)
+                lock(self._descriptors[path], fcntl.F_SETLK, fcntl.F_RDLCK, place)  # SQLite's own, if it was lost
+                lock(self._descriptors[path], OFD_SETLK, fcntl.F_UNLCK, place)
             uri = f"file:{quote(self.path)}?mode=rw"
             with closing(sqlite3.connect(uri, timeout=0, uri=True)) as last:  # perhaps no other one is open here
                 last.execute("PRAGMA schema_version").fetchall()

@@ -13,7 +13,8 @@ from ...core.clock import monotonic
 from ...exceptions import TaskTimeout
 from ..routing import options_of_database
 from ..trouble import LogDeleted, when_log_is_deleted
-from .file import SETTLED, FileExchanged, Inode, in_place, log_of, look, path_of
+from .condemning import in_place
+from .file import SETTLED, FileExchanged, Inode, log_of, look, path_of
 from .guard import Guard, guard_of, standing_guard
 
 OPENED = "_vtqueue_opened"  # the name of an attribute of Django's connections
