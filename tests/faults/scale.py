@@ -1,6 +1,7 @@
 """How long the tests of faults last: seconds, or as many minutes as ``make faults MINUTES=15`` says."""
 
 import os
+import random
 from typing import TypeVar
 
 import pytest
@@ -12,11 +13,20 @@ from ..conftest import ENGINE
 T = TypeVar("T", int, float, list[str])
 
 MINUTES = float(os.environ.get("VTQUEUE_FAULT_MINUTES") or 0)
+SEED = os.environ.get("VTQUEUE_SEED")
+FIXED = 7  # a seed
 
 
 def scaled(bounded: T, long: T) -> T:
     """Return the one value or the other."""
     return long if MINUTES else bounded
+
+
+def chosen_seed() -> int:
+    """Return the seed asked for; else one that is the same in every run; at length a new one. It is printed."""
+    seed = int(SEED) if SEED else random.SystemRandom().randrange(1_000_000) if MINUTES else FIXED
+    print(f"\nVTQUEUE_SEED={seed}")
+    return seed
 
 
 def of_engine(alias: str, bounded: settings) -> settings:

@@ -1,6 +1,5 @@
 """Limits in a storm of kills: never above, hardly ever below while work waits, and nothing parked for ever."""
 
-import os
 import random
 import time
 from pathlib import Path
@@ -13,7 +12,7 @@ from ..processes.database import Database
 from ..processes.limits import Journal
 from ..processes.running import Running, Start
 from ..waiting import PATIENCE, wait_until
-from .scale import MINUTES, each_engine, scaled
+from .scale import MINUTES, chosen_seed, each_engine, scaled
 
 SECONDS = scaled(8.0, 60 * MINUTES)
 LIMITS = {"tenant:1": 3, "tenant:2": 3, "two": 2, "queue": 3, "raw:9": 2}
@@ -32,15 +31,14 @@ ASK = {
 HOSTS = scaled((1, 30, 300), (1, 100, 1000, 3000))  # how many keys a changed rate has
 CHANGING, SOON = scaled(1.0, 60.0), 15.0  # seconds
 BOOKED = "SELECT count(*) AS jobs FROM vtqueue_job WHERE moved_from IS NOT NULL"
-SEED = int(os.environ.get("VTQUEUE_SEED") or scaled(7, int(time.time())))
 
 
 class Feeder:
     """Keeps some jobs of each kind waiting."""
 
-    def __init__(self, database: Database, journal: Journal) -> None:
+    def __init__(self, database: Database, journal: Journal, seed: int) -> None:
         self.database, self.path = database, str(journal.path)
-        self.chance = random.Random(SEED)
+        self.chance = random.Random(seed)
         self.number = 0
         self.raw = Queue("raw", using=ALIAS)
         self.raw.options = database.backend.settings
@@ -76,10 +74,10 @@ def test_a_storm_of_kills(database: Database, start_worker: Start, tmp_path: Pat
     Beside the other tests of the suite it is less, for the workers that take the places of the killed ones are slow to
     start.
     """
-    print(f"VTQUEUE_SEED={SEED}")
+    seed = chosen_seed()
     database.options |= {"queue_options": QUEUES, "max_attempts": 0}
-    journal, chance = Journal(tmp_path / "journal"), random.Random(SEED)
-    feeder = Feeder(database, journal)
+    journal, chance = Journal(tmp_path / "journal"), random.Random(seed)
+    feeder = Feeder(database, journal, seed)
     feeder.feed()
     workers: list[Running] = [start_worker("--threads", "16") for _ in range(4)]
     samples: dict[str, list[int]] = {key: [] for key in LIMITS}
@@ -114,9 +112,8 @@ def test_a_storm_of_kills(database: Database, start_worker: Start, tmp_path: Pat
 @each_engine
 def test_rates_that_change(database: Database, start_worker: Start, tmp_path: Path) -> None:
     """However many keys it has, and whoever is killed: what a rate has put off starts soon after it was changed."""
-    print(f"VTQUEUE_SEED={SEED}")
     database.options |= {"task_modules": ["tests.project.limited"]}
-    path, chance = tmp_path / "journal", random.Random(SEED)
+    path, chance = tmp_path / "journal", random.Random(chosen_seed())
     ends, hosts = time.monotonic() + CHANGING, list(HOSTS)
     while hosts or time.monotonic() < ends:
         number = hosts.pop() if hosts else chance.choice(HOSTS)

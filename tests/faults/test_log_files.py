@@ -20,7 +20,7 @@ from ..processes.held import begin
 from ..processes.running import MANAGE, Start, python
 from ..waiting import wait_until
 from .exchange import move_over
-from .scale import MINUTES, scaled
+from .scale import MINUTES, chosen_seed, scaled
 
 pytestmark = pytest.mark.sqlite("its log is a file beside it")
 DELETED = "the log of the database was deleted or exchanged while this process used it"
@@ -668,7 +668,8 @@ def test_copies_downloads_and_kills_lose_nothing(
     database: Database, site: Callable[..., Site], start_worker: Start, tmp_path: Path
 ) -> None:
     """Each job whose enqueue has returned is run, and the file is sound, whoever opens it and whoever dies."""
-    load, random, until = Load(database, site, start_worker, tmp_path), Random(51), time.monotonic() + SECONDS
+    load, random = Load(database, site, start_worker, tmp_path), Random(chosen_seed())
+    until = time.monotonic() + SECONDS
     log = inode(log_of(database))
     while time.monotonic() < until:
         load.take_step(random)
@@ -681,7 +682,8 @@ def test_after_the_log_was_deleted_nothing_more_is_lost(
     database: Database, site: Callable[..., Site], start_worker: Start, tmp_path: Path
 ) -> None:
     """Each job whose enqueue has returned after the last removal of the log is run, and the file is sound."""
-    load, random, until = Load(database, site, start_worker, tmp_path), Random(51), time.monotonic() + SECONDS
+    load, random = Load(database, site, start_worker, tmp_path), Random(chosen_seed())
+    until = time.monotonic() + SECONDS
     while time.monotonic() < until:
         load.take_step(random, "delete")
     load.finish()

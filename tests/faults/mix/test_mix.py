@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import re
 import signal
 import time
@@ -21,7 +20,7 @@ from ...processes.instance import terms
 from ...processes.running import READY, Running, Start, is_ours
 from ...processes.slot_instance import Looks
 from ..ledger import Ledger
-from ..scale import MINUTES, scaled
+from ..scale import MINUTES, chosen_seed, scaled
 from ..vitals import Vitals
 from ..wall_clock import WallClock
 from . import checker, journal
@@ -39,8 +38,6 @@ MIXES = {  # for how many seconds, which faults, how many seconds apart, and the
 }
 CHOSEN = [mix for mix in MIXES if MINUTES or mix[0] == ENGINE or mix[1] == "kills"]
 PATIENCE = 90  # seconds in which one more of what is left over has to end
-FIXED = 7  # a seed
-SEED = os.environ.get("VTQUEUE_SEED")
 KINDS = os.environ.get("VTQUEUE_KINDS", "").split()
 MISTAKES = ("met an error", "Fatal Python error")  # what a worker says of an error that is no task's
 ENDED_WELL = {0, -signal.SIGKILL, -signal.SIGTERM}  # exit codes of workers
@@ -152,11 +149,6 @@ def report(happened: Story, found: dict[str, list[str]]) -> None:
         print(f"BROKEN {len(sentences)} times: {promise}", *sentences[:10], sep="\n    ")
 
 
-def chosen_seed() -> int:
-    """Return the seed asked for; else one that is the same in every run; at length a new one."""
-    return int(SEED) if SEED else random.SystemRandom().randrange(1_000_000) if MINUTES else FIXED
-
-
 def ended_well(worker: Running, told: Collection[int]) -> bool:
     """Return whether it ended as it may; ``told``: who was told to stop. Told again, one is gone in 8 s in any case.
 
@@ -188,7 +180,6 @@ def test_every_promise_holds(
     """
     seconds, chances, between, kinds = MIXES[request.node.callspec.params["database"], mix]
     seed, folder = chosen_seed(), tmp_path / "journal"
-    print(f"\nVTQUEUE_SEED={seed}")
     folder.mkdir()
     monkeypatch.setenv(journal.FOLDER, str(folder))
     monkeypatch.setenv("VTQUEUE_TEST_OTHER", json.dumps({"NAME": str(tmp_path / OTHER)}))

@@ -22,8 +22,8 @@ from ...processes.slot_instance import Looks
 from ...processes.slot_instance import overlaps as overlaps_of_turns
 from ...waiting import PATIENCE, wait_until
 from ..exchange import back_up, move_over, restore_in_place
-from ..scale import MINUTES, scaled
-from .test_mix import MISTAKES, chosen_seed
+from ..scale import MINUTES, chosen_seed, scaled
+from .test_mix import MISTAKES
 
 SECONDS = scaled(20.0, 60 * MINUTES)
 TTL, LEASE = 2.0, 3.0  # seconds of a leader, and of a job
@@ -147,7 +147,6 @@ def test_restores_under_load(database: Database, start: Start, start_worker: Sta
     The workers go on, or leave and are replaced; told to stop they leave; the file is sound.
     """
     seed = chosen_seed()
-    print(f"\nVTQUEUE_SEED={seed}")
     database.options |= {"visibility_timeout": LEASE, "max_attempts": 0, "result_ttl": None}
     database.enqueue_many(tasks.note, [(str(tmp_path / "done"), "first")])
     connections[ALIAS].close()
