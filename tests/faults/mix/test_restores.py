@@ -3,12 +3,15 @@
 import random
 import sqlite3
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from contextlib import closing
+from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from django.db import connections
+from django.utils import timezone
 
 from django_vtqueue import Lease, SlotCycle
 from django_vtqueue.core import clock
@@ -23,17 +26,23 @@ from ...processes.slot_instance import overlaps as overlaps_of_turns
 from ...waiting import PATIENCE, wait_until
 from ..exchange import back_up, move_over, restore_in_place
 from ..scale import MINUTES, chosen_seed, scaled
+from . import journal
+from .journal import Execution
+from .tasks import medium
 from .test_mix import MISTAKES
 
 SECONDS = scaled(20.0, 60 * MINUTES)
 TTL, LEASE = 2.0, 3.0  # seconds of a leader, and of a job
 LOOK, GAP = 0.01, 0.25  # seconds between two looks of a leader; and after which it may have been none in between
 SEEN = 2.0  # seconds after which all that wait have seen a leader
+BOTH = 1.5  # seconds between two restores: those that wait for a lease have seen the leader before both
 NOTICED = 3.0  # seconds after which all have noticed a restore: a leader in a file that is gone is seen by none
-WORKERS = (("--threads", "3"), ("--processes", "2", "--threads", "1"))
+WORKERS = (("--threads", "9"), ("--processes", "2", "--threads", "1"))  # the first has room for what it runs already
 LEADERS, MEMBERS, SLOTS = 4, 3, 2
+LONG, LONGEST, DUE_IN = 6, 4.0, 0.4  # jobs at once, for how many seconds, and in how many they may begin
+FIRST = 0.7  # how likely the farther one of two restores goes back to the first backup
 PERIOD, GUARD = 0.6, 0.01  # seconds
-CHANCES = {"back up": 3, "in place": 3, "by a move": 2, "stop": 1, "enqueue": 3}
+CHANCES = {"back up": 3, "in place": 4, "by a move": 3, "stop": 1, "enqueue": 2}
 
 
 def spells(file: Path) -> list[Term]:
@@ -101,6 +110,9 @@ class Site:
     def enqueue(self, number: int) -> None:
         calls = [(str(self.folder / "done"), str(each)) for each in range(number)]
         self.jobs += self.database.enqueue_many(tasks.note, calls)
+        some = [(self.chance.uniform(LONGEST / 2, LONGEST),) for _ in range(LONG)]
+        due = timezone.now() + timedelta(seconds=DUE_IN)
+        self.jobs += self.database.enqueue_many(medium.using(run_after=due), some)
         connections[ALIAS].close()  # this process is one of those that an exchange finds without the file
 
     def back_up(self) -> None:
@@ -118,8 +130,16 @@ class Site:
         return None
 
     def restore(self, verb: str) -> None:
-        """Go back to one of the last backups, or to the first one."""
-        copy, jobs = self.chance.choice([self.backups[0], *self.backups[-3:]])
+        """Go back by a moment, to where what runs by now has waited; then farther, most likely to the first backup."""
+        self.enqueue(1)
+        self.back_up()
+        self.rest(self.chance.uniform(2 * DUE_IN, 3 * DUE_IN))
+        self.go_back(verb, *self.backups[-1])
+        self.rest(BOTH)
+        self.go_back(verb, *(self.backups[0] if self.chance.random() < FIRST else self.chance.choice(self.backups)))
+
+    def go_back(self, verb: str, copy: Path, jobs: list[str]) -> None:
+        """Restore a backup."""
         self.note(f"{verb} begins: {copy.name}")
         if verb == "in place":
             restore_in_place(copy, self.database.path)
@@ -139,15 +159,29 @@ class Site:
             self.note("stop")
 
 
+def beside_itself(executions: list[Execution]) -> list[tuple[Execution, Execution]]:
+    """Return executions of a job that the worker has begun which ran it already."""
+    runs: dict[tuple[str, str], list[Execution]] = defaultdict(list)
+    for execution in executions:
+        runs[execution.job, execution.worker].append(execution)
+    return [(one, other) for each in runs.values() for one, other in pairwise(each) if other.begin < one.last]
+
+
 @pytest.mark.sqlite("its file is exchanged, and written over")
 @pytest.mark.timeout(60 * MINUTES + 400)
-def test_restores_under_load(database: Database, start: Start, start_worker: Start, tmp_path: Path) -> None:
+def test_restores_under_load(
+    database: Database, start: Start, start_worker: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """However often backups are restored, one leads, one is in its turn, and each job of the last backup is done.
 
-    The workers go on, or leave and are replaced; told to stop they leave; the file is sound.
+    No worker begins a job that it runs. The workers go on, or leave and are replaced; told to stop they leave; the file
+    is sound.
     """
-    seed = chosen_seed()
+    seed, folder = chosen_seed(), tmp_path / "journal"
+    folder.mkdir()
+    monkeypatch.setenv(journal.FOLDER, str(folder))
     database.options |= {"visibility_timeout": LEASE, "max_attempts": 0, "result_ttl": None}
+    database.options |= {"task_modules": ["tests.faults.mix.tasks"]}
     database.enqueue_many(tasks.note, [(str(tmp_path / "done"), "first")])
     connections[ALIAS].close()
     site = Site(database, start, start_worker, tmp_path, seed)
@@ -169,6 +203,9 @@ def test_restores_under_load(database: Database, start: Start, start_worker: Sta
             print(f"{at:.3f} {what}")
     assert wrong == []
     assert overlaps_of_turns(looks, promised=False) == []
+    executions, _ = journal.read(folder)
+    print(f"{len(executions)} executions of {len({execution.job for execution in executions})} jobs")
+    assert beside_itself(executions) == []
     assert [worker.log for worker in site.ended + site.workers if any(each in worker.log for each in MISTAKES)] == []
     with closing(sqlite3.connect(database.path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
