@@ -30,7 +30,7 @@ HANGS_AT_END = 0.03  # how likely one does when a job has ended: in a thread of 
 REFUSED = 0.2  # how likely one in a transaction asks for what the database refuses; there none hangs: it has the lock
 STRAYS_FOR = 300  # seconds
 HANGS_FOR = 2 * SHORT_LEASE  # seconds
-SLOW_RECORD = 0.05  # how likely a record of the slow log takes longer than a lease
+SLOW_RECORD = 0.3  # how likely a record of the slow log takes longer than a lease, once its worker is ready
 ROOM, SIP = 4096, 512  # bytes of the full log's pipe, and of a read
 RESTS, REST = 0.05, 2 * SHORT_LEASE  # how likely nobody reads for a while, and for how many seconds
 
@@ -44,12 +44,15 @@ SLOW_LOG = {
 
 
 class SlowLog(logging.StreamHandler[Any]):
-    """A handler that writes to a service which now and then does not answer for longer than a lease."""
+    """A handler that writes to a service which often does not answer for longer than a lease."""
+
+    ready = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        if random.random() < SLOW_RECORD:
+        if self.ready and random.random() < SLOW_RECORD:
             time.sleep(HANGS_FOR)
         super().emit(record)
+        self.ready = self.ready or " ready: " in record.getMessage()
 
 
 def misbehave(signal: Signal, **kwargs: Any) -> None:
