@@ -43,6 +43,8 @@ class Publisher:
             self.enqueue("strays", tasks.strays, 6)
         if self.wants("iterates", 1):
             self.enqueue("iterates", tasks.iterates, 1, "reversed")
+        for autocommit in (True, False) if self.wants("unsafe", 1) else ():
+            self.enqueue("unsafe", tasks.unsafe, 1, autocommit)
         if self.wants("long", 1):
             self.enqueue("long", tasks.long, MANY_LONG, LONG)
 
