@@ -35,7 +35,7 @@ CONSUMERS = 2
 INSTANCES = 3  # of the lease "mix"
 MEMBERS = 3  # of the cycle "mix", now with one slot more and now with one less
 LOOK = 0.02  # seconds between two looks of an instance at its lease, or its turn
-UNDISTURBED = 1.7 * SHORT_LEASE  # seconds in which it shows whether a clock that stands still makes two leaders
+UNDISTURBED = 2.5 * SHORT_LEASE  # seconds in which it shows whether a clock that stands still makes two leaders
 STEPS = (1, 300, 86_400)  # seconds by which the wall clock of the instances is stepped
 LEAVING = 40.0  # seconds for workers to leave when nothing is left to do
 
