@@ -70,9 +70,10 @@ class Guard:
 
     def condemn(self) -> None:
         """Have SQLite refuse the index of a log that was deleted, once; commits that are under way come first."""
-        if OFD_SETLK is None or not self.log or not self.index:
+        descriptor = self._descriptors.get(self._index)
+        if OFD_SETLK is None or descriptor is None or not self.log or not self.index:
             return
-        given = self._descriptors[self._index], (self._index, self.index), (log_of(self.path), self.log)
+        given = descriptor, (self._index, self.index), (log_of(self.path), self.log)
         with _changing, suppress(OSError):  # the system gives no process
             if self._condemning:
                 return
@@ -85,8 +86,8 @@ class Guard:
     def release(self) -> None:
         """Give the locks up, so that the last process to end copies the log into the database, and deletes it.
 
-        If one of the two files was deleted already, the locks stay until the process is gone: then no connection of it
-        copies anything.
+        If one of the two files was deleted already, the index is condemned, and the locks stay until the process is
+        gone: then no connection copies anything.
         """
         if OFD_SETLK is None or not self.log:
             return
