@@ -36,7 +36,7 @@ class Opened:
 
     def has_same_log(self) -> bool:
         """Return whether its log, with the index of that, is in its place, or there was none."""
-        if self.log is None and self.inode and look(self.log_path).inode:
+        if self.log is None and self.inode and self.raw is not None and look(self.log_path).inode:
             # SQLite comes before the guard: it makes the index of a log again if nobody has that locked, after a crash.
             try:
                 self.raw.execute("PRAGMA schema_version").fetchall()
