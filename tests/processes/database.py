@@ -67,13 +67,21 @@ class Database:
         results = self.backend.enqueue_many(task, [(args, {}) for args in calls])
         return [UUID(result.id).hex for result in results]
 
-    def publish(self, task_path: str, *args: Any, max_attempts: int = 10, concurrency_key: str | None = None) -> str:
-        """Enqueue a task that this process does not have, by its path."""
+    def publish(
+        self,
+        task_path: str,
+        *args: Any,
+        max_attempts: int = 10,
+        concurrency_key: str | None = None,
+        due_in: float = 0.0,
+    ) -> str:
+        """Enqueue a task that this process does not have, by its path; it is due in so many seconds."""
         options = parse({"OPTIONS": self.options})
         now = clock.now()
+        due_at = now + clock.microseconds(due_in)
         call = json.dumps({"args": args, "kwargs": {}})
         job = NewJobs(
-            *("default", task_path, 0, max_attempts, 60_000_000, now, now, [(new_id(), call)]),
+            *("default", task_path, 0, max_attempts, 60_000_000, now, due_at, [(new_id(), call)]),
             concurrency_keys=concurrency_key and [concurrency_key],
         )
         store(job, ALIAS, options)

@@ -5,13 +5,11 @@ import sqlite3
 import time
 from collections import Counter, defaultdict
 from contextlib import closing
-from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from django.db import connections
-from django.utils import timezone
 
 from django_vtqueue import Lease, SlotCycle
 from django_vtqueue.core import clock
@@ -28,7 +26,6 @@ from ..exchange import back_up, move_over, restore_in_place
 from ..scale import MINUTES, chosen_seed, scaled
 from . import journal
 from .journal import Execution
-from .tasks import medium
 from .test_mix import MISTAKES
 
 SECONDS = scaled(20.0, 60 * MINUTES)
@@ -40,6 +37,7 @@ NOTICED = 3.0  # seconds after which all have noticed a restore: a leader in a f
 WORKERS = (("--threads", "9"), ("--processes", "2", "--threads", "1"))  # the first has room for what it runs already
 LEADERS, MEMBERS, SLOTS = 4, 3, 2
 LONG, LONGEST, DUE_IN = 6, 4.0, 0.4  # jobs at once, for how many seconds, and in how many they may begin
+MEDIUM = "tests.faults.mix.tasks.medium"
 FIRST = 0.7  # how likely the farther one of two restores goes back to the first backup
 PERIOD, GUARD = 0.6, 0.01  # seconds
 CHANCES = {"back up": 3, "in place": 4, "by a move": 3, "stop": 1, "enqueue": 2}
@@ -110,9 +108,9 @@ class Site:
     def enqueue(self, number: int) -> None:
         calls = [(str(self.folder / "done"), str(each)) for each in range(number)]
         self.jobs += self.database.enqueue_many(tasks.note, calls)
-        some = [(self.chance.uniform(LONGEST / 2, LONGEST),) for _ in range(LONG)]
-        due = timezone.now() + timedelta(seconds=DUE_IN)
-        self.jobs += self.database.enqueue_many(medium.using(run_after=due), some)
+        for _ in range(LONG):  # by its path: to import that module is to have its schedules
+            seconds = self.chance.uniform(LONGEST / 2, LONGEST)
+            self.jobs.append(self.database.publish(MEDIUM, seconds, max_attempts=0, due_in=DUE_IN))
         connections[ALIAS].close()  # this process is one of those that an exchange finds without the file
 
     def back_up(self) -> None:
