@@ -57,8 +57,7 @@ class Guard:
 
     def _opened(self, path: str) -> int:
         if path not in self._descriptors:
-            access = os.O_RDWR if path == self._index and os.access(path, os.W_OK) else os.O_RDONLY
-            self._descriptors[path] = os.open(path, access | os.O_CLOEXEC)
+            self._descriptors[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         return self._descriptors[path]
 
     def has_index(self) -> bool:
@@ -70,14 +69,16 @@ class Guard:
 
     def condemn(self) -> None:
         """Have SQLite refuse the index of a log that was deleted, once; commits that are under way come first."""
-        descriptor = self._descriptors.get(self._index)
-        if OFD_SETLK is None or descriptor is None or not self.log or not self.index:
+        if OFD_SETLK is None or self._index not in self._descriptors or not self.log or not self.index:
             return
-        given = descriptor, (self._index, self.index), (log_of(self.path), self.log)
-        with _changing, suppress(OSError):  # the system gives no process
+        with _changing, suppress(OSError):  # the system gives no descriptor, or no process
             if self._condemning:
                 return
             self._condemning = True
+            # By this way: it may have no name any more. With a file open to be written no disk can be made read-only.
+            name = f"/proc/self/fd/{self._descriptors[self._index]}"
+            self._descriptors[name] = os.open(name, os.O_RDWR | os.O_CLOEXEC)
+            given = self._descriptors[name], (self._index, self.index), (log_of(self.path), self.log)
             try:
                 condemn(*given, OFD_SETLK)
             except BlockingIOError:

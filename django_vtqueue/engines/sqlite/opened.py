@@ -6,6 +6,7 @@ Whoever writes on mixes the two in the database file, and destroys it. So nothin
 
 import sqlite3
 import time
+from contextlib import suppress
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
@@ -38,10 +39,8 @@ class Opened:
         """Return whether its log, with the index of that, is in its place, or there was none."""
         if self.log is None and self.inode and self.raw is not None and look(self.log_path).inode:
             # SQLite comes before the guard: it makes the index of a log again if nobody has that locked, after a crash.
-            try:
+            with suppress(sqlite3.Error):  # the next statement is told so, too
                 self.raw.execute("PRAGMA schema_version").fetchall()
-            except sqlite3.Error:  # the next statement is told so, too
-                return True
             self.guard = guard_of(self.alias, self.path, self.inode)
             self.log = self.guard.log or look(self.log_path).inode
         if self.log is None:
