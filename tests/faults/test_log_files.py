@@ -599,20 +599,33 @@ def test_a_publisher_is_told_that_its_log_was_deleted(
 # -- at random ---------------------------------------------------------------------------------------------------------
 
 
+# A supervisor runs no task, so SQLite's locks of it stay, and keep the log for all: where it is, none is deleted.
+ALONE = (("--threads", "3"), ("--threads", "2"))
+WITH_CHILDREN = (("--threads", "3"), ("--processes", "2", "--threads", "2"))
+STEPS = {"enqueue": 8, "copy": 3, "open": 3, "command": 2, "kill worker": 1, "kill site": 1}
+
+
 class Load:
     """Sites that enqueue and open the file, workers that copy it, commands that come and go, and kills, by a seed."""
 
-    def __init__(self, database: Database, site: Callable[..., Site], start_worker: Start, folder: Path) -> None:
-        self.database, self.site, self.start_worker = database, site, start_worker
+    def __init__(
+        self,
+        database: Database,
+        site: Callable[..., Site],
+        start_worker: Start,
+        folder: Path,
+        arguments: tuple[tuple[str, ...], ...],
+    ) -> None:
+        self.database, self.site, self.start_worker, self.arguments = database, site, start_worker, arguments
         self.done, self.copies = folder / "done", folder / "copies"
         self.copies.mkdir()
         self.returned: list[str] = []
-        self.workers = [start_worker("--threads", "3"), start_worker("--processes", "2", "--threads", "2")]
+        self.workers = [start_worker(*given) for given in arguments]
         self.sites = [site(), site(VTQUEUE_TEST_CONNECTION='{"CONN_MAX_AGE": null}')]
 
     def take_step(self, random: Random, *more: str) -> None:
         """Do something at random; ``more``: also one of these."""
-        step = random.choice(["enqueue"] * 8 + ["copy", "open", "command", "kill worker", "kill site", *more])
+        [step] = random.choices([*STEPS, *more], [*STEPS.values(), *[1] * len(more)])
         which = random.randrange(2)
         if step == "enqueue":
             self.enqueue(which, random.choice(["enqueue", "enqueue_in_a_transaction", "enqueue_and_close"]))
@@ -642,10 +655,9 @@ class Load:
 
     def replace(self) -> None:
         """Start anew what has ended, as a process manager does."""
-        arguments = (("--threads", "3"), ("--processes", "2", "--threads", "2"))
         self.workers = [
             self.start_worker(*given, ready=False) if worker.ended() else worker
-            for worker, given in zip(self.workers, arguments, strict=True)
+            for worker, given in zip(self.workers, self.arguments, strict=True)
         ]
         self.sites = [self.site() if each.process.poll() is not None else each for each in self.sites]
 
@@ -668,7 +680,7 @@ def test_copies_downloads_and_kills_lose_nothing(
     database: Database, site: Callable[..., Site], start_worker: Start, tmp_path: Path
 ) -> None:
     """Each job whose enqueue has returned is run, and the file is sound, whoever opens it and whoever dies."""
-    load, random = Load(database, site, start_worker, tmp_path), Random(chosen_seed())
+    load, random = Load(database, site, start_worker, tmp_path, ALONE), Random(chosen_seed())
     until = time.monotonic() + SECONDS
     log = inode(log_of(database))
     while time.monotonic() < until:
@@ -682,7 +694,7 @@ def test_after_the_log_was_deleted_nothing_more_is_lost(
     database: Database, site: Callable[..., Site], start_worker: Start, tmp_path: Path
 ) -> None:
     """Each job whose enqueue has returned after the last removal of the log is run, and the file is sound."""
-    load, random = Load(database, site, start_worker, tmp_path), Random(chosen_seed())
+    load, random = Load(database, site, start_worker, tmp_path, WITH_CHILDREN), Random(chosen_seed())
     until = time.monotonic() + SECONDS
     while time.monotonic() < until:
         load.take_step(random, "delete")
