@@ -46,7 +46,7 @@ class Timekeeper:
         self._thread: threading.Thread | None = None
 
     def make_locks(self) -> None:
-        """Make the locks, anew in a forked child: they may have been held by a thread that it does not have."""
+        """Make the locks, in a forked child again: they may have been held by a thread that it does not have."""
         # Not the RLock of a Condition: entering that passes through Python code, where TaskTimeout could strike.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)

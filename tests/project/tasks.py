@@ -534,8 +534,8 @@ def return_text(length: int, folder: str = "") -> str:
 
 
 @task
-def copy_files(database: str, folder: str, done: str) -> None:
-    """Make a backup as it must not be made: open and close the files of a database in use."""
-    for suffix in ("", "-wal", "-shm"):
+def copy_files(database: str, folder: str, done: str, *suffixes: str) -> None:
+    """Make a backup as it must not be made: open and close the files of a database in use, by default all."""
+    for suffix in ("", *(suffixes or ("-wal", "-shm"))):
         shutil.copy(f"{database}{suffix}", folder)
     note.func(done, "copied")
