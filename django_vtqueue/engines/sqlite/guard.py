@@ -32,7 +32,7 @@ class Guard:
         self.path, self.inode = path, inode
         self.log: Inode | None = None
         self.index: Inode | None = None
-        self.over = False  # its log was deleted; see opened.judge
+        self.log_deleted = False  # it was said once (opened.judge)
         real = os.path.realpath(path)
         self._index = f"{real}-shm"
         self._places = {real: SHARED, self._index: INDEX_USED}

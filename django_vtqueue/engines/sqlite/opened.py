@@ -46,7 +46,7 @@ class Opened:
         if self.log is None:
             return True
         guard = self.guard
-        return in_place(self.log_path, self.log) and (not guard or (guard.has_index() and not guard.over))
+        return in_place(self.log_path, self.log) and (not guard or (guard.has_index() and not guard.log_deleted))
 
     def has_same_file(self) -> bool:
         """Return whether its database file is in its place."""
@@ -58,12 +58,12 @@ class Opened:
         Who exchanges a database deletes the log of the old one just before.
         """
         assert self.guard  # there was a log
-        settled = monotonic() + (0.0 if self.guard.over else SETTLED)
+        settled = monotonic() + (0.0 if self.guard.log_deleted else SETTLED)
         while self.has_same_file():
             if self.log == self.guard.log:
                 self.guard.condemn()
             if monotonic() >= settled:
-                self.guard.over = True
+                self.guard.log_deleted = True
                 error = LogDeleted(self.path)
                 for act in when_log_is_deleted:
                     act(error)
@@ -85,7 +85,7 @@ def in_doubt(connection: BaseDatabaseWrapper) -> bool:
     opened: Opened | None = vars(connection).get(OPENED)
     if opened is None or opened.raw is not connection.connection:
         return True
-    return opened.guard is not None and opened.guard.over
+    return opened.guard is not None and opened.guard.log_deleted
 
 
 def check(connection: BaseDatabaseWrapper) -> None:
