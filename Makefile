@@ -11,7 +11,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # Six files at a time on two cores, since most tests wait for processes; the slow ones begin (tests/conftest.py).
 # A test that ends its process ends the run: xdist hands the files of a replaced process out in vain, and waits for ever.
-SIDE_BY_SIDE = -n 6 --dist loadfile --no-loadscope-reorder --max-worker-restart=0
+AT_ONCE = 6
+SIDE_BY_SIDE = -n $(AT_ONCE) --dist loadfile --no-loadscope-reorder --max-worker-restart=0
 SUITE = $(SIDE_BY_SIDE) --ignore=tests/faults
 test: .venv/.installed
 	$(BIN)/python -m pytest $(SUITE)
@@ -24,9 +25,9 @@ test-postgresql: .venv/.installed
 test-clients: .venv-clients/.installed
 	.venv-clients/bin/python -m pytest -n 2 -rs tests/clients
 
-# What is done to workers, disks and clocks: three minutes, or as long as you like, `make faults MINUTES=15`: each mix
-# lasts that long; the other tests take a larger number of jobs or examples instead. On another pair: `make faults-3.12-6.0`.
-FAULTS = $(if $(MINUTES),-s,$(SIDE_BY_SIDE)) tests/faults
+# What is done to workers, disks and clocks: three minutes, or more than an hour, `make faults MINUTES=15`: each mix lasts
+# that long; the other tests take a larger number of jobs or examples instead. On another pair: `make faults-3.12-6.0`.
+FAULTS = $(SIDE_BY_SIDE) tests/faults
 faults: .venv/.installed
 	VTQUEUE_FAULT_MINUTES=$(MINUTES) $(BIN)/python -m pytest $(FAULTS)
 
