@@ -43,9 +43,11 @@ class Vitals:
             return
         self._look_at = time.monotonic() + LOOK
         for pid in self.memory:
-            self.memory[pid].append(resident(pid))
-            self.children[pid].append(len(children(pid)))
-            self.files[pid].append(sum(file != self._database for file in open_files(pid)))
+            with suppress(FileNotFoundError):  # it has ended: whether it may have is looked at in the end
+                used, files = resident(pid), sum(file != self._database for file in open_files(pid))
+                self.memory[pid].append(used)
+                self.files[pid].append(files)
+                self.children[pid].append(len(children(pid)))
         with suppress(FileNotFoundError):
             self.wal.append(self._wal.stat().st_size / MIB)
 

@@ -208,7 +208,8 @@ def test_every_promise_holds(
     print(vitals)
     vitals.check()
     assert not found, f"VTQUEUE_SEED={seed} breaks: {'; '.join(found)}"
-    assert [worker.log[-2000:] for worker in faults.ended if not ended_well(worker, faults.told)] == []
+    badly = [worker for worker in faults.ended if not ended_well(worker, faults.told)]
+    assert [(worker.process.returncode, worker.log[-2000:]) for worker in badly] == []
     assert [worker.log for worker in faults.ended if any(mistake in worker.log for mistake in MISTAKES)] == []
     if MINUTES:  # in seconds a busy machine may do too little for it
         assert_met(happened)
