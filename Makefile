@@ -5,7 +5,7 @@ BIN = .venv/bin
 # Tests start a thousand processes: none of them shall compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: test faults demo demo-overflow demo-order demo-slots bench lint format types messages screenshots wheel matrix clean
+.PHONY: test faults demo demo-overflow demo-order demo-slots bench lint format types messages api docs screenshots wheel matrix clean
 .PHONY: test-clients test-postgresql test-oldest test-newest faults-newest all-tests-newest environments
 .SECONDARY:
 
@@ -70,6 +70,14 @@ types: .venv/.installed
 messages: .venv/.installed
 	cd django_vtqueue && ../$(BIN)/python -P -m django makemessages --all --no-location --no-obsolete
 	cd django_vtqueue && ../$(BIN)/python -P -m django compilemessages
+
+# Writes what is public, with its signatures, into docs/reference/public-api.md; a test compares the two.
+api: .venv/.installed
+	DJANGO_SETTINGS_MODULE=tests.settings $(BIN)/python -m tests.public_api
+
+# The documentation as a site, in docs/_build/html; a link that leads nowhere is an error.
+docs: .venv/.installed
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
 # The pictures of the admin in the documentation; needs chromium.
 screenshots: .venv/.installed

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).resolve().parent.parent / "docs/performance"
+FOLDER = Path(__file__).resolve().parent.parent / "docs/explanation/performance"
 FILE = FOLDER / "figures.jsonl"
 
 PERCENTS = (50, 90, 99, 99.9)

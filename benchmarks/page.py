@@ -1,4 +1,4 @@
-"""The tables of docs/performance.md, made from kept figures: what stands between its comments is written anew."""
+"""The tables of the performance page, made from kept figures: the text between its comments is replaced."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The plots of docs/performance.md, and its tables: ``python -m benchmarks.plots [FILE …]``, from kept figures.
+"""The plots and tables of the performance page, from kept figures: ``python -m benchmarks.plots [FILE …]``.
 
 Drawn by matplotlib (``pip install -e ".[bench]"``); the same figures give the same files. Text is in a grey that can
 be read on white and on black, and nothing is drawn behind it.

@@ -13,7 +13,7 @@ import simpy
 
 from .figures import COLUMNS, arguments
 
-# Seconds of a processor, as docs/several-machines.md has them of four workers that drain; ``COMMIT``: of the disk.
+# Seconds of a processor, as the guide to several machines has them of four workers that drain; ``COMMIT``: of the disk.
 TURN, JOB, PYTHON, COMMIT = 400e-6, 79e-6, 70e-6, 300e-6
 WAL = 1.08e-3  # megabytes of a job, its claim and its settlement
 THREADS, AHEAD = 4, 100

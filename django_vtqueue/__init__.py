@@ -4,22 +4,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what type checkers see; at runtime each name is imported when it is first used
-    from .engines.sqlite.lock import StaleTransaction
-    from .engines.trouble import LogDeleted
     from .exceptions import (
         Cancelled,
         DuplicateJob,
-        DurableMismatch,
         GiveUp,
+        JobExpired,
         LeaseLost,
         NoFreeSlot,
         PayloadTooLarge,
         QueueFull,
         Retry,
         Snooze,
-        StepError,
-        StepsTooLarge,
-        UnknownTask,
+        TaskTimeout,
         VTQueueError,
         WorkflowFailed,
     )
@@ -29,7 +25,7 @@ if TYPE_CHECKING:  # what type checkers see; at runtime each name is imported wh
     from .queue.dead_letters import requeue
     from .queue.events import asend_event, send_event
     from .queue.queue import Queue
-    from .tasks.awaiting_results import await_for_result, wait_for_result
+    from .tasks.awaiting_results import async_wait_for_result, wait_for_result
     from .tasks.calls import call, enqueue_many
     from .tasks.compat import TaskContext, TaskResult, TaskResultStatus
     from .tasks.context import JobContext
@@ -43,12 +39,11 @@ __all__ = [
     "Cancelled",
     "ClaimedJob",
     "DuplicateJob",
-    "DurableMismatch",
     "GiveUp",
     "JobContext",
+    "JobExpired",
     "Lease",
     "LeaseLost",
-    "LogDeleted",
     "NoFreeSlot",
     "PayloadTooLarge",
     "Queue",
@@ -56,17 +51,14 @@ __all__ = [
     "Retry",
     "SlotCycle",
     "Snooze",
-    "StaleTransaction",
-    "StepError",
-    "StepsTooLarge",
     "TaskContext",
     "TaskResult",
     "TaskResultStatus",
-    "UnknownTask",
+    "TaskTimeout",
     "VTQueueError",
     "WorkflowFailed",
     "asend_event",
-    "await_for_result",
+    "async_wait_for_result",
     "call",
     "chain",
     "enqueue_many",
@@ -79,8 +71,6 @@ __all__ = [
 ]
 
 _MODULES = {  # the others are exceptions
-    "engines.sqlite.lock": ("StaleTransaction",),
-    "engines.trouble": ("LogDeleted",),
     "patterns.lease": ("Lease",),
     "patterns.slot_cycle": ("SlotCycle",),
     "queue.claimed_job": ("ClaimedJob",),
@@ -92,7 +82,7 @@ _MODULES = {  # the others are exceptions
     "tasks.context": ("JobContext",),
     "tasks.recurring": ("recurring",),
     "tasks.task": ("task",),
-    "tasks.awaiting_results": ("await_for_result", "wait_for_result"),
+    "tasks.awaiting_results": ("async_wait_for_result", "wait_for_result"),
     "tasks.workflows": ("chain", "group"),
 }
 if not TYPE_CHECKING:

@@ -1,10 +1,11 @@
-"""Operations on jobs (run now, change, move, delete, cancel) and on workers (quiet, stop).
+"""What operators do: with jobs and dead letters, queues and workers, from code as in the admin.
 
 Rows of reserved queues, those of leases and time slots, are left out by all of them.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -12,7 +13,9 @@ from uuid import UUID
 from django.db import IntegrityError, transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
+from . import requeueing
 from .core import history, states
+from .core.clock import to_instant
 from .core.encoding import dumps, legible
 from .core.ids import slices
 from .core.settlement import cancelled
@@ -20,18 +23,41 @@ from .core.steps import Steps, before, read, skipped, written
 from .core.text import shown, storable
 from .engines import database_for, engine_for
 from .fields import StoredText, text_of
-from .models import HAS_KEY, PARKED, RESERVED, UNFINISHED, DeadLetter, Job
+from .models import DeadLetter, Job, Requeue
+from .models.jobs import HAS_KEY, PARKED, RESERVED, UNFINISHED
 from .queue import doorbell
 from .queue.arguments import checked_by, checked_priority, served_queue_name
 from .queue.batches import change_in_batches
+from .queue.dead_letters import Criteria, mark_reviewed
+from .queue.discarding import discard_jobs, discard_letters
 from .queue.doorbell import wake_workers
 from .queue.events import check_steps_size
-from .queue.named_jobs import HasId, Named, checked_id
+from .queue.named_jobs import HasId, Named, checked_id, ids_of
+from .queue.pauses import pause, resume
 from .queue.settling import settle
 from .queue.workers import GO_ON, QUIET, STOP, undead
 
+__all__ = [
+    "cancel",
+    "change_priority",
+    "discard",
+    "mark_reviewed",
+    "move",
+    "pause",
+    "quiet_workers",
+    "repeat_steps",
+    "requeue_matching",
+    "resume",
+    "resume_workers",
+    "run_now",
+    "skip_step",
+    "stop_workers",
+]
 
-def run_now(job_ids: Named, using: str | None = None) -> list[UUID]:
+# -- jobs --------------------------------------------------------------------------------------------------------------
+
+
+def run_now(job_ids: Named, *, using: str | None = None) -> list[UUID]:
     """Make jobs that wait for a later time, or for a retry, due at once, and wake the workers.
 
     ``job_ids``: an id, its last 8 digits or more, a job, the result of a task, or several of them; ``using``: a
@@ -55,7 +81,7 @@ def run_now(job_ids: Named, using: str | None = None) -> list[UUID]:
     return change_in_batches(job_ids, Job, database, make_due)
 
 
-def change_priority(job_ids: Named, priority: int, using: str | None = None) -> list[UUID]:
+def change_priority(job_ids: Named, priority: int, *, using: str | None = None) -> list[UUID]:
     """Give unfinished jobs another priority, -100 to 100, unless a worker holds them; see run_now.
 
     Returns the ids of those that have it now. Raises ValueError for another priority.
@@ -70,7 +96,7 @@ def change_priority(job_ids: Named, priority: int, using: str | None = None) -> 
     return change_in_batches(job_ids, Job, database, give)
 
 
-def move(job_ids: Named, queue_name: str, using: str | None = None) -> list[UUID]:
+def move(job_ids: Named, queue_name: str, *, using: str | None = None) -> list[UUID]:
     """Put unfinished jobs into another queue, unless a worker holds them; see run_now.
 
     Their visibility timeout and their attempts stay what their first queue gave them. Returns the ids of those that
@@ -107,25 +133,18 @@ def unheld(job_ids: Iterable[UUID], database: str) -> QuerySet[Job]:
     return Job.objects.using(database).filter(UNFINISHED, ~RESERVED, free, pk__in=job_ids)
 
 
-def delete(job_ids: Named, using: str | None = None) -> list[UUID]:
-    """Delete jobs, waiting or done, unless a worker holds them; see run_now. Returns the ids of those that are gone.
+def discard(job_ids: Named, *, using: str | None = None) -> list[UUID]:
+    """Delete jobs, waiting or done, and dead letters for good; what a worker holds is left as it is.
 
-    Dead letters are left as they are; see dead_letters.discard.
+    See run_now. Returns the ids of those that are gone. Raises ValueError for what is no id, or the end of several.
     """
     database = database_for(using)
-    held = Q(lease_until__gt=engine_for(database).now()) | Q(state=states.RUNNING, copies__isnull=False)
-
-    def delete_some(ids: Sequence[UUID]) -> Iterable[UUID]:
-        jobs = Job.objects.using(database).filter(pk__in=ids)
-        # Not delete(): where a project listens to that, it reads first.
-        jobs.exclude(held | RESERVED)._raw_delete(database)
-        letters = DeadLetter.objects.using(database).filter(pk__in=ids)
-        return set(ids).difference(jobs.values_list("pk", flat=True), letters.values_list("pk", flat=True))
-
-    return change_in_batches(job_ids, Job, database, delete_some)
+    ids = ids_of(job_ids, database, Job, DeadLetter)
+    gone = {*discard_jobs(ids, using=database), *discard_letters(ids, using=database)}
+    return [job_id for job_id in ids if job_id in gone]
 
 
-def cancel(job_ids: Named, using: str | None = None, by: str = "") -> list[UUID]:
+def cancel(job_ids: Named, *, by: str = "", using: str | None = None) -> list[UUID]:
     """Have jobs run no more: one that waits becomes a dead letter at once, one that runs is asked to stop.
 
     What was asked to stop is not started again, whatever becomes of this attempt; if that succeeds, the job has. The
@@ -151,7 +170,9 @@ def cancel(job_ids: Named, using: str | None = None, by: str = "") -> list[UUID]
     return change_in_batches(job_ids, Job, database, cancel_some)
 
 
-def skip_step(job_id: HasId | UUID | str, name: str, value: Any = None, using: str | None = None, by: str = "") -> bool:
+def skip_step(
+    job_id: HasId | UUID | str, name: str, value: Any = None, *, by: str = "", using: str | None = None
+) -> bool:
     """Have a durable task that waits, or is dead, go on as if its next step had returned ``value``, any JSON value.
 
     ``name``: of the event or the sleep that it waits for, else of the step that has failed. A job is due at once; a
@@ -165,7 +186,7 @@ def skip_step(job_id: HasId | UUID | str, name: str, value: Any = None, using: s
     )
 
 
-def repeat_steps(job_id: HasId | UUID | str, first: int, using: str | None = None, by: str = "") -> bool:
+def repeat_steps(job_id: HasId | UUID | str, first: int, *, by: str = "", using: str | None = None) -> bool:
     """Have a durable task that waits, or is dead, make its steps anew from the ``first`` one on, counted from 1.
 
     See skip_step. Raises ValueError if there is no such step. Children of a step that is repeated are enqueued anew.
@@ -207,16 +228,74 @@ def _change_steps(
     return False
 
 
-def ask(worker_ids: str | Iterable[str], to: str, using: str | None = None) -> list[str]:
-    """Ask workers to be ``"quiet"`` (finish what runs, claim nothing), to work again (``""``), or to ``"stop"``.
+# -- dead letters ------------------------------------------------------------------------------------------------------
 
-    They obey within a second; a stop is as graceful as after SIGTERM, and cannot be taken back: one that was asked to
-    stop does, whatever it is asked later. ``worker_ids``: one or several; see run_now for ``using``. Returns the ids of
-    those that were asked; workers that are gone are left out. Raises ValueError for any other ``to``, TypeError for an
-    id that is no text.
+
+def requeue_matching(
+    *,
+    queue_name: str | None = None,
+    task_path: str | None = None,
+    exception_class: str | None = None,
+    fingerprint: str | None = None,
+    reviewed: bool | None = None,
+    died_after: datetime | None = None,
+    died_before: datetime | None = None,
+    rate: int | None = None,
+    canary: bool = False,
+    to_queue: str | None = None,
+    to_priority: int | None = None,
+    by: str = "",
+    using: str | None = None,
+) -> Requeue:
+    """Begin to requeue all dead letters that match, in the background; return the run, which the admin shows.
+
+    The first seven say which; None: any. ``died_after``, ``died_before``: aware datetimes, both included; letters that
+    die later are left. ``rate``: so many a minute, 1 to 1,000,000 (None: at once). ``canary``: one first, the others
+    only when it has succeeded. ``to_queue``, ``to_priority``: for all of them, instead of their own. ``by``: who does
+    it, for the history; ``using``: see run_now. Workers of the queue do it, in steps of up to 100 letters.
+
+    Raises ValueError for a value that is not allowed.
     """
-    if to not in (QUIET, STOP, GO_ON):
-        raise ValueError(f'A worker can be asked to be "quiet", to "stop", or ("") to work again; not {to!r}.')
+    criteria = Criteria(
+        queue_name=queue_name,
+        task_path=task_path,
+        exception_class=exception_class,
+        fingerprint=fingerprint,
+        reviewed=reviewed,
+        died_from=None if died_after is None else to_instant(died_after),
+        died_to=None if died_before is None else to_instant(died_before),
+    )
+    return requeueing.start(
+        criteria, rate=rate, canary=canary, queue_name=to_queue, priority=to_priority, by=by, using=using
+    )
+
+
+# -- workers -----------------------------------------------------------------------------------------------------------
+
+
+def quiet_workers(worker_ids: str | Iterable[str], *, using: str | None = None) -> list[str]:
+    """Ask workers to claim nothing more, and to finish what they run; they obey within a second.
+
+    ``worker_ids``: one or several, as ``WorkerProcess.pk`` has them; ``using``: see run_now. Returns the ids of those
+    that were asked; workers that are gone are left out. Raises TypeError for an id that is no text.
+    """
+    return _ask(worker_ids, QUIET, using)
+
+
+def resume_workers(worker_ids: str | Iterable[str], *, using: str | None = None) -> list[str]:
+    """Ask workers that are quiet to work again; see quiet_workers. One that was asked to stop stops all the same."""
+    return _ask(worker_ids, GO_ON, using)
+
+
+def stop_workers(worker_ids: str | Iterable[str], *, using: str | None = None) -> list[str]:
+    """Ask workers to stop, as gracefully as after SIGTERM; see quiet_workers. It cannot be taken back."""
+    return _ask(worker_ids, STOP, using)
+
+
+ASKED_TO = {QUIET: quiet_workers, GO_ON: resume_workers, STOP: stop_workers}  # by the word that a row has
+
+
+def _ask(worker_ids: str | Iterable[str], to: str, using: str | None) -> list[str]:
     database = database_for(using)
     ids = list(worker_ids) if isinstance(worker_ids, Iterable) and not isinstance(worker_ids, str) else [worker_ids]
     if wrong := [worker_id for worker_id in ids if not isinstance(worker_id, str)]:

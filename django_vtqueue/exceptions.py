@@ -1,4 +1,4 @@
-"""The errors of this package, on one screen; two are those of an engine (StaleTransaction, LogDeleted).
+"""The errors of this package, on one screen.
 
 DamagedJob, Indescribable, JobExpired, LeaseExpired, WorkerDied and OutcomeNotStored are recorded as the end of an
 attempt or a job, never raised. TaskTimeout is raised *in* a task, when its time is up. Retry, GiveUp, Snooze and
@@ -10,6 +10,38 @@ from datetime import datetime, timedelta
 from math import isfinite
 from typing import Any
 from uuid import UUID
+
+from django.db.utils import OperationalError
+
+from .core.links import page
+
+__all__ = [
+    "Cancelled",
+    "DamagedJob",
+    "DamagedPayload",
+    "DuplicateJob",
+    "DurableMismatch",
+    "GiveUp",
+    "Indescribable",
+    "JobExpired",
+    "LeaseExpired",
+    "LeaseLost",
+    "LogDeleted",
+    "NoFreeSlot",
+    "OutcomeNotStored",
+    "PayloadTooLarge",
+    "QueueFull",
+    "Retry",
+    "Snooze",
+    "StaleTransaction",
+    "StepError",
+    "StepsTooLarge",
+    "TaskTimeout",
+    "UnknownTask",
+    "VTQueueError",
+    "WorkerDied",
+    "WorkflowFailed",
+]
 
 
 class VTQueueError(Exception):
@@ -98,6 +130,34 @@ class TaskTimeout(TimeoutError):
 
     def __init__(self, message: str = "The time of this task is up.") -> None:
         super().__init__(message)
+
+
+class StaleTransaction(VTQueueError, OperationalError):
+    """The caller's transaction has read, another connection has written since: SQLite lets this one write no more."""
+
+    def __init__(
+        self,
+        message: str = "database is locked: this transaction has read, another connection has written since, and "
+        "SQLite lets it write no more. Set OPTIONS['transaction_mode'] of the database to 'IMMEDIATE', or write "
+        "before you read in the transaction, or read before it (the ids into a list) and enqueue them in it.",
+    ) -> None:
+        super().__init__(message)
+
+
+class LogDeleted(VTQueueError, OperationalError):
+    """The log (WAL) of a SQLite database was deleted while processes used it; each of them has to be started anew."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"the log of the database was deleted or exchanged while this process used it: {path}-wal, or its index "
+            "(-shm). What was only in that log is lost, and to go on would destroy the database. Start all processes "
+            "anew that use it: the site, workers, shells. What may be done to the files of a database in use: "
+            f"{page('guides/backups')}"
+        )
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.path,)
 
 
 class StepError(VTQueueError):

@@ -16,6 +16,11 @@ from django.utils.translation import ngettext
 
 from .exceptions import QueueFull
 
+__all__ = [
+    "QueueFullMiddleware",
+    "unavailable_when_full",
+]
+
 View = TypeVar("View", bound=Callable[..., Any])
 
 

@@ -11,7 +11,6 @@ from uuid import UUID
 
 from django.db.models import F, QuerySet, Value
 
-from . import control
 from .backend import VTQueueBackend
 from .core import clock, states
 from .core.encoding import dumps
@@ -22,6 +21,7 @@ from .engines import Engine, database_for, engine_for, options_for
 from .models import DeadLetter, Job, Requeue
 from .queue.arguments import MAX_PRIORITY, checked_by, checked_priority, served_queue_name
 from .queue.dead_letters import Criteria as Criteria  # for its callers
+from .queue.discarding import discard_jobs
 from .queue.publishing import store
 from .tasks.compat import TaskContext, task_backends
 from .tasks.results import own_task
@@ -157,7 +157,7 @@ def step(context: TaskContext, run_id: str, before: str = "") -> None:
         run.save(using=engine.alias)
     if before:
         steps = Job.objects.using(engine.alias).filter(pk=before, task_path=PATH)
-        control.delete(list(steps.values_list("pk", flat=True)), engine.alias)  # many steps leave one job behind
+        discard_jobs(list(steps.values_list("pk", flat=True)), using=engine.alias)  # many steps leave one job behind
 
 
 def advance(run: Requeue, engine: Engine) -> None:

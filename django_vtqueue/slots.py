@@ -9,6 +9,11 @@ from math import ceil
 
 from .core.text import shown
 
+__all__ = [
+    "capacity",
+    "next_turn",
+]
+
 LONGEST = 1e11  # seconds: 3000 years, so that every moment of a cycle is exact to the thousandth of a second
 SHORTEST = 0.001  # seconds of a turn
 

@@ -216,7 +216,7 @@ def test_moments_are_counted_by_the_hour() -> None:
         "first": NEW_YEAR,
         "last": NEW_YEAR + timedelta(minutes=61),
     }
-    first = DeadLetter.objects.annotate(shown=Coalesce("acknowledged_at", "died_at")).order_by("shown").first()
+    first = DeadLetter.objects.annotate(shown=Coalesce("reviewed_at", "died_at")).order_by("shown").first()
     assert first.shown == NEW_YEAR
     assert DeadLetter.objects.annotate(latest=Greatest("died_at", "enqueued_at")).filter(latest__year=2025).count() == 0
 

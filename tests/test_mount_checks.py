@@ -77,7 +77,7 @@ def test_shared_disks_are_not_any_network(tmp_path: Path) -> None:
 
 
 def test_shared_and_well_set(tmp_path: Path) -> None:
-    """What docs/shared-disk.md has as settings gets no error and no warning, in a deployment neither."""
+    """What docs/guides/shared-disk.md has as settings gets no error and no warning, in a deployment neither."""
     project = shared(tmp_path)
     assert project.manage("migrate").startswith("exit 0\n")
     assert said_by(project, "check", "--deploy", "--database", "default") == set()

@@ -26,7 +26,7 @@ from .projects import ROOT, run
 
 PACKAGE = ROOT / "django_vtqueue"
 README = ROOT / "README.md"
-DOCS = sorted((ROOT / "docs").glob("*.md"))
+DOCS = sorted(path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts)
 PAGES = [README, *DOCS]
 
 BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
@@ -188,16 +188,16 @@ def test_examples(page: Path, project: Project) -> None:
 
 
 def test_a_handler_gets_raw_jobs(project: Project) -> None:
-    """The function that docs/queue.md names in the settings is called by the worker."""
-    project.write(ROOT / "docs/queue.md")
+    """The function that docs/guides/queue.md names in the settings is called by the worker."""
+    project.write(ROOT / "docs/guides/queue.md")
     project.script("from django_vtqueue import Queue\nQueue('sensors').publish({'id': 7})\n")
     assert "sensor 7" in project.manage("vtworker", "--drain")
 
 
 def test_leaving(project: Project, quickstart: Path, tmp_path: Path) -> None:
-    """The commands of docs/leaving.md export the rows, which can be loaded again, and leave no table behind."""
+    """The commands of docs/guides/leaving.md export the rows, which can be loaded again, and leave no table behind."""
     project.script("from shop.tasks import charge, welcome\ncharge.enqueue(1), welcome.enqueue('Ada')\n")
-    drain, dump, zero, clean = [line.split()[2:] for line in commands(ROOT / "docs/leaving.md")]
+    drain, dump, zero, clean = [line.split()[2:] for line in commands(ROOT / "docs/guides/leaving.md")]
     drain[-1] = "0"
     for command in (drain, dump, zero):
         project.manage(*command)
@@ -217,12 +217,12 @@ def test_leaving(project: Project, quickstart: Path, tmp_path: Path) -> None:
 
 
 def test_log_lines(project: Project) -> None:
-    """The log in docs/worker.md is what a worker writes, but for names, numbers and times."""
+    """The log in docs/guides/worker.md is what a worker writes, but for names, numbers and times."""
     with (project.folder / "shop/tasks.py").open("a") as file:
         file.write("\n\n@task(max_attempts=2)\ndef sync():\n    raise ConnectionError('refused')\n")
     project.script("from shop.tasks import *\nwelcome.enqueue('Ada'), charge.enqueue(1), sync.enqueue()\n")
     written = [without_numbers(line) for line in project.manage("vtworker", "--drain").splitlines()]
-    [sample] = [block.text for block in blocks(ROOT / "docs/worker.md") if block.language == "text"]
+    [sample] = [block.text for block in blocks(ROOT / "docs/guides/worker.md") if block.language == "text"]
     for line in map(without_numbers, sample.splitlines()):  # a task's ``print`` writes its text and the end of its line
         assert any(each.endswith(line) for each in written), (line, written)
 
@@ -235,7 +235,7 @@ def without_numbers(line: str) -> str:
 # The tables
 
 
-@pytest.mark.parametrize("page", [README, ROOT / "docs/settings.md"], ids=page_name)
+@pytest.mark.parametrize("page", [README, ROOT / "docs/reference/settings.md"], ids=page_name)
 def test_settings(page: Path) -> None:
     """Each option stands in the table, with its default, and no other; docs also say which can be set per queue."""
     table = {
@@ -261,8 +261,8 @@ def test_backoff_in_all() -> None:
 
 
 def test_task_options() -> None:
-    """docs/tasks.md has each option of the decorator."""
-    table = {codes(cells[0])[0]: cells[1] for cells in rows(ROOT / "docs/tasks.md", "option of `@task`")}
+    """docs/guides/tasks.md has each option of the decorator."""
+    table = {codes(cells[0])[0]: cells[1] for cells in rows(ROOT / "docs/guides/tasks.md", "option of `@task`")}
     assert {name for name, whose in table.items() if whose == "here"} == set(task.OPTIONS)
     known = {"takes_context", *task.TaskOptions.__annotations__}
     assert set(table) == known
@@ -277,7 +277,9 @@ def own_flags(own: BaseCommand) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("page", "heading"), [(README, "`vtworker` option"), (ROOT / "docs/worker.md", "option")], ids=["README", "worker"]
+    ("page", "heading"),
+    [(README, "`vtworker` option"), (ROOT / "docs/guides/worker.md", "option")],
+    ids=["README", "worker"],
 )
 def test_worker_options(page: Path, heading: str) -> None:
     """Each option of vtworker stands in the table, and no other."""
@@ -286,13 +288,13 @@ def test_worker_options(page: Path, heading: str) -> None:
 
 def test_leader_options() -> None:
     """Each option of vtleader stands in the table, and no other."""
-    table = rows(ROOT / "docs/leader-election.md", "`vtleader` option")
+    table = rows(ROOT / "docs/guides/leader-election.md", "`vtleader` option")
     assert {code.split()[0] for cells in table for code in codes(cells[0])} == own_flags(VTLeader())
 
 
 def test_queue_commands() -> None:
-    """docs/worker.md has each subcommand of vtqueue, with its options."""
-    table = [codes(cells[0]) for cells in rows(ROOT / "docs/worker.md", "`vtqueue` command")]
+    """docs/guides/worker.md has each subcommand of vtqueue, with its options."""
+    table = [codes(cells[0]) for cells in rows(ROOT / "docs/guides/worker.md", "`vtqueue` command")]
     said = {(words[0], flag) for words in map(str.split, (row[0] for row in table)) for flag in words[1:]}
     said = {(name, flag) for name, flag in said if flag.startswith("--")}
     said |= {(row[0].split()[0], flag) for row in table for flag in row[1:]}
@@ -331,24 +333,26 @@ def command_parser(name: str) -> CommandParser:
 
 
 def test_checks() -> None:
-    """docs/checks.md has a heading for each check in the code, and no other."""
+    """docs/reference/checks.md has a heading for each check in the code, and no other."""
     in_code = {
         number
         for file in PACKAGE.rglob("*.py")
         for number in re.findall(r"\"(?:vtqueue\.)?([EW]\d{3})", file.read_text())
     }
-    headings = re.findall(r"^## vtqueue\.(\w+)$", (ROOT / "docs/checks.md").read_text(), re.MULTILINE)
+    headings = re.findall(r"^## vtqueue\.(\w+)$", (ROOT / "docs/reference/checks.md").read_text(), re.MULTILINE)
     assert headings == sorted(in_code)
 
 
 def test_every_folder_is_described() -> None:
-    """docs/architecture.md has each folder and each module at the top; no page names a file that is not there."""
-    described = [name for cells in rows(ROOT / "docs/architecture.md", "where") for name in codes(cells[0])]
+    """The architecture page has each folder and each module at the top; no page names a file that is not there."""
+    described = [
+        name for cells in rows(ROOT / "docs/contributing/architecture.md", "where") for name in codes(cells[0])
+    ]
     top = {path.name for path in PACKAGE.glob("*.py")} - {"__init__.py"}
     folders = {f"{path.parent.relative_to(PACKAGE)}/" for path in PACKAGE.glob("*/*.py")}
     assert sorted(described) == sorted(top | folders | {"engines/postgresql/", "engines/sqlite/"})
     reading = README.read_text().partition("\n## Reading the source\n")[2]
-    pages = [(ROOT / "docs" / name).read_text() for name in ("architecture.md", "where-to-look.md")]
+    pages = [(ROOT / "docs/contributing" / name).read_text() for name in ("architecture.md", "where-to-look.md")]
     named = [name for text in (reading, *pages) for name in codes(text)]
     assert [name for name in named if re.fullmatch(r"[a-z_/]+\.py", name) and not places(name)] == []
 
@@ -386,11 +390,11 @@ def anchors(page: Path) -> set[str]:
 
 
 def test_every_page_is_on_the_map() -> None:
-    """docs/index.md leads to every page, and each page says first what the reader gets."""
+    """The tables of contents in docs/index.md have every page, so that each is reached from each other one."""
     index = ROOT / "docs/index.md"
-    linked = {index.parent / link for link in LINK.findall(index.read_text())}
-    assert set(DOCS) - {index} <= linked
-    assert [page.name for page in DOCS if "\n\nYou get here: " not in page.read_text()[:200]] == []
+    contents = re.findall(r"^```{toctree}\n(?::[^\n]*\n)*\n(.*?)^```", index.read_text(), re.MULTILINE | re.DOTALL)
+    listed = [index.parent / f"{line}.md" for text in contents for line in text.split()]
+    assert sorted(listed) == sorted(set(DOCS) - {index})
 
 
 def test_the_source_can_be_read_in_that_order() -> None:

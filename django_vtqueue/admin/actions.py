@@ -17,7 +17,8 @@ from django.utils.translation import gettext_lazy, ngettext
 from ..core.ids import shown_worker
 from ..engines import database_for, database_now, engine_for
 from ..inspection.state import state_word
-from ..models import HAS_KEY, DeadLetter, Job
+from ..models import DeadLetter, Job
+from ..models.jobs import HAS_KEY
 from .base import ReadOnlyAdmin
 from .fields import PriorityField, QueueField
 from .links import address

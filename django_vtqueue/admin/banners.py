@@ -125,14 +125,14 @@ def dead(rows: Sequence[Busy]) -> Banner:
 
 
 def failing(database: str, now: int, pages: Pages) -> list[Banner]:
-    """Return the banners of what has died lately and is not acknowledged, the most frequent failures first.
+    """Return the banners of what has died lately and is not reviewed, the most frequent failures first.
 
     What people have cancelled has not failed, and a parent judges the failures of its children, see judged_until. The
     latest letters are looked at, no more than LETTERS of them.
     """
     letters = DeadLetter.objects.using(database).filter(died_at__gt=now - counts.HOUR, died_at__lte=now)
     columns = letters.order_by("-died_at", "-id").values_list(
-        "died_at", "task_path", "queue_name", "exception_class", "acknowledged_at", "parent_id"
+        "died_at", "task_path", "queue_name", "exception_class", "reviewed_at", "parent_id"
     )
     read = list(columns[:LETTERS])
     failed = [row for row in read if row[4] is None and row[3] != CANCELLED]

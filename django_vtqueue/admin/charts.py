@@ -9,13 +9,13 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from .. import throughput
 from ..core import clock
 from ..core.clock import SECOND
 from ..core.counts import HOUR, MINUTE
 from ..core.histograms import Percentiles
 from ..core.humanize import duration, local
 from ..engines import Engine
+from ..inspection import throughput
 from ..inspection.charts import Bin, Timing, charted
 from . import display, plots
 

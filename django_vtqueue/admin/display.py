@@ -22,7 +22,8 @@ from ..core.text import printable, shorten, storable
 from ..engines import database_now
 from ..fields import text_of
 from ..inspection.state import is_overdue, state_word, waiting_sentence
-from ..models import Job, JobOrLetter
+from ..models import Job
+from ..models.jobs import JobOrLetter
 from ..tasks.signatures import in_names, mask_of, shown_call
 
 LONGEST = 50_000  # characters of a value that are shown

@@ -24,7 +24,8 @@ from ..inspection.lists import ending
 from ..inspection.state import limits_for
 from ..inspection.trees import find, has_tree
 from ..inspection.why import why
-from ..models import DeadLetter, Job, JobOrLetter
+from ..models import DeadLetter, Job
+from ..models.jobs import JobOrLetter
 from . import display
 from .base import permitted
 from .links import link
@@ -237,7 +238,7 @@ class EntryAdmin(StepsActions):
     def has_steps_permission(self, request: HttpRequest) -> bool:
         return self.has_requeue_permission(request)
 
-    has_acknowledge_permission = permitted("change_deadletter")
+    has_review_permission = permitted("change_deadletter")
 
     def has_requeue_permission(self, request: HttpRequest) -> bool:
         """A user must be allowed to see the letters too: the pages that ask first show or count them."""

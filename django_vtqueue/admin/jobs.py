@@ -19,6 +19,7 @@ from ..core.names import LEASE
 from ..inspection.state import is_overdue, state_word
 from ..inspection.why import wait
 from ..models import Job
+from ..queue.discarding import discard_jobs
 from . import display
 from .actions import PriorityForm, QueueForm, carry_out, change_by_form, confirm_discard, left_out
 from .base import Views, permitted
@@ -219,7 +220,7 @@ class JobAdmin(EntryAdmin):
             self,
             request,
             queryset,
-            control.delete,
+            discard_jobs,
             done=ngettext_lazy("%d job was discarded.", "%d jobs were discarded."),
             reasons=left_out,
         )

@@ -21,6 +21,7 @@ from ..fields import text_of
 from ..models import DeadLetter
 from ..queue import dead_letters
 from ..queue.dead_letters import Criteria
+from ..queue.discarding import discard_letters
 from ..tasks.signatures import shown_call
 from . import display, letter_selection
 from .actions import carry_out
@@ -120,7 +121,7 @@ def discard(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponse:
     count = criteria.count(database)
     if request.method == "POST":
         letters = criteria.letters(database).values_list("pk", flat=True)
-        gone = len(dead_letters.discard(letters[:MOST_DISCARDED], database))
+        gone = len(discard_letters(letters[:MOST_DISCARDED], using=database))
         note = bulk_note(_("Discarded %(count)s dead letters (%(criteria)s)."), criteria, gone)
         row = DeadLetter(exception_class=note)  # one line for all of them
         LogEntry.objects.log_actions(request.user.pk, [row], DELETION, note)  # type: ignore[arg-type]
@@ -190,9 +191,9 @@ def counted(criteria: Criteria, count: int) -> str:
 SLICE = 200  # letters that are read at a time
 VALUES = (
     *("queue_name", "task_path", "priority", "claims", "attempts", "max_attempts", "unique_key"),
-    *("exception_class", "message", "fingerprint", "acknowledged_by", "note"),
+    *("exception_class", "message", "fingerprint", "reviewed_by", "note"),
 )
-MOMENTS = ("enqueued_at", "died_at", "acknowledged_at")
+MOMENTS = ("enqueued_at", "died_at", "reviewed_at")
 
 
 def export(model_admin: EntryAdmin, request: HttpRequest) -> HttpResponseBase:

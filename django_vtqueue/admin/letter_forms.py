@@ -1,4 +1,4 @@
-"""Forms for a single dead letter: change it and requeue it, or acknowledge it with a note."""
+"""Forms for a single dead letter: change it and requeue it, or mark it as reviewed, with a note."""
 
 from typing import Any
 from uuid import UUID
@@ -15,14 +15,13 @@ from ..engines import options_for
 from ..fields import text_of
 from ..models import DeadLetter
 from ..queue import dead_letters
+from ..queue.dead_letters import LONGEST_NOTE
 from ..tasks.lookup import find_task
 from . import display
 from .actions import as_job
 from .fields import PriorityField, QueueField, call_of, check_call, json_of, restored
 from .job_base import EntryAdmin
 from .links import address
-
-LONGEST_NOTE = 10_000
 
 
 class LetterForm(forms.Form):
@@ -32,11 +31,11 @@ class LetterForm(forms.Form):
 
     def __init__(self, letter: DeadLetter, data: Any, **initial: Any) -> None:
         self.letter = letter
-        super().__init__(data, initial={"seen": f"{letter.died_at.isoformat()} {letter.acknowledged_at}", **initial})
+        super().__init__(data, initial={"seen": f"{letter.died_at.isoformat()} {letter.reviewed_at}", **initial})
 
     def clean_seen(self) -> None:
         if self.cleaned_data["seen"] not in ("", self.initial["seen"]):
-            text = _("Meanwhile it has died again, or was acknowledged: look at it once more.")
+            text = _("Meanwhile it has died again, or was marked as reviewed: look at it once more.")
             self.add_error(None, text)
 
 
@@ -136,7 +135,7 @@ def edit(model_admin: EntryAdmin, request: HttpRequest, pk: UUID) -> HttpRespons
     return shown(model_admin, request, letter, form, title=_("Requeue with changes"), button=_("Requeue"))
 
 
-def acknowledge(model_admin: EntryAdmin, request: HttpRequest, pk: UUID) -> HttpResponse:
+def review(model_admin: EntryAdmin, request: HttpRequest, pk: UUID) -> HttpResponse:
     """Ask for a note, then store it with who wrote it."""
     letter = model_admin.get_object(request, str(pk))
     if not isinstance(letter, DeadLetter):
@@ -144,12 +143,12 @@ def acknowledge(model_admin: EntryAdmin, request: HttpRequest, pk: UUID) -> Http
     form = NoteForm(letter, request.POST if request.method == "POST" else None, note=letter.note)
     if form.is_valid():
         by, note = request.user.get_username(), form.cleaned_data["note"]
-        if not dead_letters.acknowledge(letter, letter._state.db, by=by, note=note):
+        if not dead_letters.mark_reviewed(letter, using=letter._state.db, by=by, note=note):
             return moved_on(model_admin, request, pk)
-        model_admin.log_change(request, letter, _("Acknowledged: %(note)s") % {"note": note})
-        model_admin.message_user(request, _("The dead letter is acknowledged."), messages.SUCCESS)
+        model_admin.log_change(request, letter, _("Reviewed: %(note)s") % {"note": note})
+        model_admin.message_user(request, _("The dead letter is marked as reviewed."), messages.SUCCESS)
         return model_admin.go_to("deadletter_change", pk)
-    return shown(model_admin, request, letter, form, title=_("Acknowledge"), button=_("Acknowledge"))
+    return shown(model_admin, request, letter, form, title=_("Mark as reviewed"), button=_("Mark as reviewed"))
 
 
 def moved_on(model_admin: EntryAdmin, request: HttpRequest, pk: UUID) -> HttpResponse:

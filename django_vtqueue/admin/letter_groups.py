@@ -9,16 +9,16 @@ from django.db.models import Count, Exists, OuterRef, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
-from .. import throughput
 from ..core import clock, counts
 from ..core.clock import from_instant
 from ..core.humanize import duration, local, whole
 from ..core.ids import parse_id
 from ..engines import database_for, engine_for
 from ..engines.distinct import RowCount, fetch, first_of_each
+from ..inspection import throughput
 from ..inspection.overview import names
+from ..inspection.throughput import part_of
 from ..models import DeadLetter
-from ..throughput import part_of
 from . import display
 from .job_base import EntryAdmin
 from .letter_selection import TIMES

@@ -35,8 +35,8 @@ def criteria_of(query: Mapping[str, str], now: int) -> Criteria | None:
     values: dict[str, object] = {name: given.pop(name) for name in TEXTS if name in given}
     try:
         values |= {name: int(given.pop(name)) for name in EXACT if name in given}
-        if "acknowledged" in given:
-            values["acknowledged"] = ANSWERS[given.pop("acknowledged")]
+        if "reviewed" in given:
+            values["reviewed"] = ANSWERS[given.pop("reviewed")]
         if "died" in given:
             values["died_from"] = now - TIMES[given.pop("died")][0] * clock.SECOND
         return None if given else Criteria(**values)  # type: ignore[arg-type]
@@ -68,8 +68,8 @@ def refused(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
 def query_of(criteria: Criteria) -> str:
     """Return the query of an address that asks for these letters."""
     given = criteria.given()
-    if (seen := given.get("acknowledged")) is not None:
-        given["acknowledged"] = "yes" if seen else "no"
+    if (seen := given.get("reviewed")) is not None:
+        given["reviewed"] = "yes" if seen else "no"
     return urlencode(given)
 
 
@@ -80,7 +80,7 @@ def in_words(criteria: Criteria, *, plain: bool = False) -> list[tuple[str, str]
         "task_path": _("task"),
         "exception_class": _("exception"),
         "fingerprint": _("fingerprint"),
-        "acknowledged": _("acknowledged"),
+        "reviewed": _("reviewed"),
         "died_from": _("died from"),
         "died_to": _("died until"),
     }
@@ -90,7 +90,7 @@ def in_words(criteria: Criteria, *, plain: bool = False) -> list[tuple[str, str]
             continue
         if name in EXACT:
             value = whole(local(clock.from_instant(value)))
-        elif name == "acknowledged":
+        elif name == "reviewed":
             value = _("yes") if value else _("no")
         elif name == "task_path" and not value:
             value = _("(raw payload)")

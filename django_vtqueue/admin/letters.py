@@ -17,6 +17,7 @@ from ..core.text import shorten
 from ..engines import database_now
 from ..models import DeadLetter
 from ..queue import dead_letters
+from ..queue.discarding import discard_letters
 from . import display, letter_bulk, letter_forms, letter_groups, letter_selection, tracebacks
 from .actions import carry_out, confirm_discard
 from .base import Views
@@ -44,9 +45,9 @@ class DiedFilter(ChoiceFilter):
         return [(value, text) for value, (_seconds, text) in letter_selection.TIMES.items()]
 
 
-class AcknowledgedFilter(ChoiceFilter):
-    title = _("acknowledged")
-    parameter_name = "acknowledged"
+class ReviewedFilter(ChoiceFilter):
+    title = _("reviewed")
+    parameter_name = "reviewed"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
         return [("no", _("No")), ("yes", _("Yes"))]
@@ -73,7 +74,7 @@ class DeadLetterAdmin(EntryAdmin):
         TaskFilter,
         ExceptionFilter,
         DiedFilter,
-        AcknowledgedFilter,
+        ReviewedFilter,
         WorkerFilter,
         GroupFilter,
     )
@@ -81,10 +82,10 @@ class DeadLetterAdmin(EntryAdmin):
         "Part of a task's name, of the arguments or of the error, or an id; its last digits, as the log shows them, "
         "will do."
     )
-    actions = ("requeue", "skip_step", "repeat_steps", "acknowledge_selected", "export_selected", "delete_selected")
+    actions = ("requeue", "skip_step", "repeat_steps", "review_selected", "export_selected", "delete_selected")
     fieldsets = (
         (None, {"fields": ("failure", "traceback", "arguments")}),
-        (None, {"fields": (("task_link", "died", "used", "acknowledged"), *GRID)}),
+        (None, {"fields": (("task_link", "died", "used", "reviewed"), *GRID)}),
         (_("Attempts"), {"fields": ("parent", "tree", "steps_made", "timeline")}),
         (
             _("Details"),
@@ -102,25 +103,25 @@ class DeadLetterAdmin(EntryAdmin):
     def traceback(self, letter: DeadLetter) -> SafeString | str:
         return tracebacks.last_of(history.read(letter.history))
 
-    @admin.display(description=_("acknowledged"))
-    def acknowledged(self, letter: DeadLetter) -> SafeString | str:
-        if letter.acknowledged_at is None:
+    @admin.display(description=_("reviewed"))
+    def reviewed(self, letter: DeadLetter) -> SafeString | str:
+        if letter.reviewed_at is None:
             return "-"
         return format_html(
             '{} {}<div class="vtq-note">{}</div>',
-            display.moment(letter.acknowledged_at),
-            letter.acknowledged_by,
+            display.moment(letter.reviewed_at),
+            letter.reviewed_by,
             letter.note,
         )
 
-    @admin.display(description=_("acknowledged"))
+    @admin.display(description=_("reviewed"))
     def seen(self, letter: DeadLetter) -> SafeString | str:
-        if letter.acknowledged_at is None:
+        if letter.reviewed_at is None:
             return "-"
         return format_html(
             '<span title="{}">{}</span> {}',
-            whole(local(letter.acknowledged_at)),
-            letter.acknowledged_by,
+            whole(local(letter.reviewed_at)),
+            letter.reviewed_by,
             shorten(letter.note, NOTE),
         )
 
@@ -131,7 +132,7 @@ class DeadLetterAdmin(EntryAdmin):
             "discard": (letter_bulk.discard, "delete"),
             "export": (letter_bulk.export, "view"),
             "<uuid:pk>/edit": (letter_forms.edit, "requeue"),
-            "<uuid:pk>/acknowledge": (letter_forms.acknowledge, "acknowledge"),
+            "<uuid:pk>/review": (letter_forms.review, "review"),
         }
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
@@ -150,19 +151,19 @@ class DeadLetterAdmin(EntryAdmin):
     def requeue(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
         letter_bulk.requeue_at_once(self, request, queryset)
 
-    @admin.action(permissions=["acknowledge"], description=_("Acknowledge selected %(verbose_name_plural)s"))
-    def acknowledge_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        def acknowledge(letters: list[DeadLetter]) -> list[UUID]:
-            new = [letter for letter in letters if letter.acknowledged_at is None]
-            return dead_letters.acknowledge(new, by=request.user.get_username(), note="")
+    @admin.action(permissions=["review"], description=_("Mark selected %(verbose_name_plural)s as reviewed"))
+    def review_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        def mark(letters: list[DeadLetter]) -> list[UUID]:
+            new = [letter for letter in letters if letter.reviewed_at is None]
+            return dead_letters.mark_reviewed(new, by=request.user.get_username(), note="")
 
         carry_out(
             self,
             request,
             queryset,
-            acknowledge,
-            note=gettext("Acknowledged."),
-            done=ngettext_lazy("%d dead letter is acknowledged.", "%d dead letters are acknowledged."),
+            mark,
+            note=gettext("Reviewed."),
+            done=ngettext_lazy("%d dead letter is marked as reviewed.", "%d dead letters are marked as reviewed."),
         )
 
     @admin.action(permissions=["view"], description=_("Export selected %(verbose_name_plural)s as JSON lines"))
@@ -177,7 +178,7 @@ class DeadLetterAdmin(EntryAdmin):
             self,
             request,
             queryset,
-            dead_letters.discard,
+            discard_letters,
             done=ngettext_lazy("%d dead letter was discarded.", "%d dead letters were discarded."),
         )
         return None

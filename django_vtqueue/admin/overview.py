@@ -13,12 +13,12 @@ from django.db import DatabaseError
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
-from .. import throughput
 from ..core import clock
 from ..core.humanize import duration
 from ..core.names import LEASE
 from ..engines import Trouble, database_for, engine_for, named_queues
 from ..inspection import overview as inspection
+from ..inspection import throughput
 from ..inspection.holdings import Holding, holdings
 from ..inspection.overview import Held
 from ..inspection.parked_keys import ParkedKey, parked_keys
@@ -116,7 +116,7 @@ def summary(database: str, held: Held, workers: Sequence[Busy], now: int, pages:
         held=held,
         more_held=held.queues.total() >= MOST_COUNTED,
         letters=letters,
-        acknowledged=inspection.acknowledged(database, NAMES, most_letters + 1) if pages.letters else {},
+        reviewed=inspection.reviewed(database, NAMES, most_letters + 1) if pages.letters else {},
         flows=throughput.lately(database, shown, now, MINUTES),
         arrivals=arrivals,
         more_arrived=more_arrived,

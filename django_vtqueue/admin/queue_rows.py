@@ -14,8 +14,8 @@ from ..core import clock
 from ..core.humanize import duration
 from ..engines import options_for
 from ..inspection.overview import Backlog, Fill, Held
+from ..inspection.throughput import Flow
 from ..models import QueueState
-from ..throughput import Flow
 from . import display
 from .links import Pages
 from .plots import sparkline
@@ -43,7 +43,7 @@ class ShownNumber(NamedTuple):
 class QueueRow:
     """A queue. ``unserved``: something is due that no live worker takes; ``used``: there is, or was, a job in it.
 
-    ``seen``: how many of the dead letters are acknowledged, "" for none; ``unseen``: there are others.
+    ``seen``: how many of the dead letters are reviewed, "" for none; ``unseen``: there are others.
     """
 
     name: str
@@ -98,7 +98,7 @@ class Facts:
     held: Held
     more_held: bool
     letters: Mapping[str, int]
-    acknowledged: Mapping[str, int]
+    reviewed: Mapping[str, int]
     flows: Mapping[str, Flow]
     arrivals: Mapping[str, int]
     more_arrived: bool
@@ -112,7 +112,7 @@ class Facts:
         unread = backlog.read < backlog.later or backlog.later > self.most
         flow, dead, arrived = self.flows.get(name, QUIET), self.letters.get(name, 0), self.arrivals.get(name, 0)
         running, expired = held[name, "running"], held[name, "expired"]
-        seen, oldest = self.acknowledged.get(name, 0), backlog.oldest
+        seen, oldest = self.reviewed.get(name, 0), backlog.oldest
 
         def waiting(state: str, value: int, *, more: bool = False) -> ShownNumber:
             return number(value, self.most, more=more, url=listed(pages.jobs, name, state))

@@ -12,7 +12,7 @@ from ..core.masks import Mask
 from ..engines import engine_for
 from ..fields import text_of
 from ..inspection.trees import ChildJob, children_of
-from ..models import JobOrLetter
+from ..models.jobs import JobOrLetter
 from . import display
 from .filters import LABELS
 from .links import link

@@ -17,7 +17,8 @@ from ..core.text import storable
 from ..engines import database_for
 from ..inspection.state import state_word
 from ..inspection.why import wait
-from ..models import Job, JobOrLetter, WorkerProcess
+from ..models import Job, WorkerProcess
+from ..models.jobs import JobOrLetter
 from . import display
 from .filters import LABELS
 from .links import link

@@ -13,7 +13,8 @@ from ..core.humanize import duration
 from ..engines import engine_for
 from ..inspection.state import state_word
 from ..inspection.trees import Node, tree
-from ..models import Job, JobOrLetter
+from ..models import Job
+from ..models.jobs import JobOrLetter
 from . import display, plots
 from .filters import LABELS
 from .links import link

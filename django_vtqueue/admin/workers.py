@@ -125,7 +125,7 @@ class WorkerProcessAdmin(ReadOnlyAdmin):
         said, note = ASKED[to]
         queryset = self.get_queryset(request)
         with engine_for(str(queryset.db)).atomic():
-            asked = control.ask([worker_id], to, using=queryset.db)
+            asked = control.ASKED_TO[to]([worker_id], using=queryset.db)
             if asked:
                 self.log_change(request, WorkerProcess(pk=worker_id), str(note))
         if asked:

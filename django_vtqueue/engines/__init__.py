@@ -21,13 +21,12 @@ from .routing import (
     shares_disk,
 )
 from .sqlite.engine import SQLiteEngine
-from .trouble import LogDeleted, Trouble, when_log_is_deleted
+from .trouble import Trouble, when_log_is_deleted
 
 __all__ = [
     "ENGINES",
     "Engine",
     "Listener",
-    "LogDeleted",
     "Trouble",
     "backend_options",
     "database_for",

@@ -2,11 +2,8 @@
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Any
 
-from django.db import OperationalError
-
-from ..exceptions import VTQueueError
+from ..exceptions import LogDeleted
 
 
 class Trouble(Enum):
@@ -25,22 +22,6 @@ class Trouble(Enum):
         """Return it in words, in one line, with what the database says of it."""
         text = " ".join(str(error).split())
         return f"{self.value} ({text})" if text and self is not Trouble.BUSY else self.value
-
-
-class LogDeleted(VTQueueError, OperationalError):
-    """The log (WAL) of a SQLite database was deleted while processes used it; each of them has to be started anew."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(
-            f"the log of the database was deleted or exchanged while this process used it: {path}-wal, or its index "
-            "(-shm). What was only in that log is lost, and to go on would destroy the database. Start all processes "
-            "anew that use it: the site, workers, shells. What may be done to the files of a database in use: "
-            "docs/backups.md"
-        )
-        self.path = path
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.path,)
 
 
 # Called, by whichever thread finds it, when the log of a SQLite database was deleted under this process. A process that

@@ -118,9 +118,9 @@ OF_LETTERS: list[BaseConstraint] = [
         condition=OfKind(
             id="id",
             integer="priority claims attempts max_attempts lease_us enqueued_at started_at kept_until died_at "
-            "acknowledged_at ordered",
+            "reviewed_at ordered",
             text="queue_name task_path worker_id unique_key unique_until concurrency_key rate_key parent_id payload "
-            "history steps earlier_steps exception_class message fingerprint acknowledged_by note",
+            "history steps earlier_steps exception_class message fingerprint reviewed_by note",
         ),
     ),
 ]

@@ -7,8 +7,9 @@ from django.db.models import Max, Sum
 
 from ..core.counts import HOUR, MINUTE, hour_of, minute_of
 from ..core.histograms import NOTHING, Percentiles
-from ..models import HourlyThroughput, Tallied, Throughput
-from ..throughput import MOST_TIMES, NUMBERS, WEEK, counted, part_of, times
+from ..models import HourlyThroughput, Throughput
+from ..models.statistics import Tallied
+from .throughput import MOST_TIMES, NUMBERS, WEEK, counted, part_of, times
 
 QUARTER = 15 * MINUTE
 

@@ -15,7 +15,8 @@ from ..core.humanize import duration
 from ..core.ids import shown_worker
 from ..core.names import HELD, SLOTS
 from ..engines.distinct import first_of_each
-from ..models import HAS_KEY, Job
+from ..models import Job
+from ..models.jobs import HAS_KEY
 from ..patterns.slot_rows import CYCLE, NEVER_TAKEN, Cycle, Stored, stored
 from .why import loss, wait
 

@@ -24,7 +24,8 @@ from ..core.job import Handle
 from ..core.unique import is_encodable
 from ..engines import engine_for
 from ..engines.distinct import RAW_AS_INDEXED, count_by
-from ..models import GIVEN_BACK, PARKED, RESERVED, Job, waiting_jobs
+from ..models import RESERVED, Job
+from ..models.jobs import GIVEN_BACK, PARKED, waiting_jobs
 from ..requeueing import PATH
 from ..tasks.signatures import masks_of, searchable
 from .overview import levels
@@ -47,7 +48,7 @@ class ListQuery:
     worker_id: str | None = None
     exception_class: str | None = None
     fingerprint: str | None = None
-    acknowledged: bool | None = None
+    reviewed: bool | None = None
     since: int | None = None
     until: int | None = None
     text: str = ""
@@ -265,8 +266,8 @@ def list_letters(rows: QuerySet[Any], query: ListQuery, after: Any, *, size: int
 def wanted_letters(query: ListQuery) -> Q:
     """Return the condition for the dead letters of a query, but for the time."""
     wanted = equal(query, ("queue_name", "task_path", "worker_id", "exception_class", "fingerprint"))
-    if query.acknowledged is not None:
-        wanted &= Q(acknowledged_at__isnull=not query.acknowledged)
+    if query.reviewed is not None:
+        wanted &= Q(reviewed_at__isnull=not query.reviewed)
     return wanted
 
 

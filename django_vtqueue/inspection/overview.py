@@ -16,7 +16,8 @@ from ..core import copies, states
 from ..core.clock import LAST, from_instant
 from ..engines import engine_for, options_for
 from ..engines.distinct import RAW_AS_INDEXED, RowCount, by_key, compile_sql, count_by, first_of_each, union
-from ..models import ANY_NAME, GIVEN_BACK, HIDDEN, RESERVED, DeadLetter, Job, waiting_jobs
+from ..models import RESERVED, DeadLetter, Job
+from ..models.jobs import ANY_NAME, GIVEN_BACK, HIDDEN, waiting_jobs
 
 LEVELS = 20_000  # priorities of all queues together
 READ, LEAST_READ = 20_000, 100  # jobs, of all priorities together and of each: which are retried is in no index
@@ -64,9 +65,9 @@ def letters(database: str, limit: int, most: int) -> dict[str, int]:
     return counted(DeadLetter.objects.using(database), limit, most)
 
 
-def acknowledged(database: str, limit: int, most: int) -> dict[str, int]:
-    """Return the same of the dead letters that are acknowledged."""
-    return counted(DeadLetter.objects.using(database).filter(acknowledged_at__isnull=False), limit, most)
+def reviewed(database: str, limit: int, most: int) -> dict[str, int]:
+    """Return the same of the dead letters that are reviewed."""
+    return counted(DeadLetter.objects.using(database).filter(reviewed_at__isnull=False), limit, most)
 
 
 def counted(rows: QuerySet[Any], limit: int, most: int) -> dict[str, int]:

@@ -6,7 +6,8 @@ from django.db.models import OuterRef
 
 from ..engines import engine_for
 from ..engines.distinct import RowCount, first_of_each
-from ..models import PARKED, Job
+from ..models import Job
+from ..models.jobs import PARKED
 
 KEYS = 200  # that are looked at
 

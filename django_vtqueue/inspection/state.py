@@ -14,7 +14,8 @@ from ..core.clock import LAST, LAST_INSTANT, from_instant, to_instant
 from ..core.humanize import time_of
 from ..core.text import printable
 from ..engines import options_for
-from ..models import UNFINISHED, DeadLetter, Job
+from ..models import DeadLetter, Job
+from ..models.jobs import UNFINISHED
 from ..queue.limits import NO_LIMITS, Limits
 from ..tasks.lookup import find_task
 from ..tasks.task import loaded_options

@@ -9,7 +9,8 @@ from ..core.encoding import decode
 from ..core.ids import parse_id, slices
 from ..core.masks import MASKED, Mask
 from ..engines import engine_for
-from ..models import DeadLetter, Job, JobOrLetter
+from ..models import DeadLetter, Job
+from ..models.jobs import JobOrLetter
 from .state import state_word
 
 MOST_NODES = 200  # nodes that are read

@@ -12,7 +12,8 @@ from ..backend import VTQueueBackend
 from ..database_checks import errors_of_sharing
 from ..engines import engine_for
 from ..engines.sqlite.file_checks import errors_of_mount, serious
-from ..models import RESERVED, UNFINISHED, Job
+from ..models import RESERVED, Job
+from ..models.jobs import UNFINISHED
 from ..queue.origin import foreign_origin
 from ..tasks.compat import task_backends
 from .arguments import option_of

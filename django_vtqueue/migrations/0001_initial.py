@@ -51,10 +51,10 @@ class Migration(migrations.Migration):
                 ("exception_class", models.CharField(max_length=255, verbose_name="exception")),
                 ("message", models.CharField(blank=True, max_length=255, verbose_name="message")),
                 ("fingerprint", models.CharField(max_length=32, verbose_name="fingerprint")),
-                ("acknowledged_at", django_vtqueue.fields.InstantField(blank=True, null=True)),
+                ("reviewed_at", django_vtqueue.fields.InstantField(blank=True, null=True)),
                 (
-                    "acknowledged_by",
-                    models.CharField(blank=True, db_default="", max_length=150, verbose_name="acknowledged by"),
+                    "reviewed_by",
+                    models.CharField(blank=True, db_default="", max_length=150, verbose_name="reviewed by"),
                 ),
                 ("note", models.TextField(blank=True, db_default="", verbose_name="note")),
                 ("payload", models.TextField()),
@@ -79,7 +79,7 @@ class Migration(migrations.Migration):
                     models.Index(fields=["exception_class", "died_at", "id"], name="vtqueue_letter_exception"),
                     models.Index(fields=["message"], name="vtqueue_letter_message"),
                     models.Index(
-                        condition=models.Q(("acknowledged_at__isnull", False)),
+                        condition=models.Q(("reviewed_at__isnull", False)),
                         fields=["queue_name"],
                         name="vtqueue_letter_seen",
                     ),
@@ -98,8 +98,8 @@ class Migration(migrations.Migration):
                     models.CheckConstraint(
                         condition=django_vtqueue.fields.constraints.OfKind(
                             id="id",
-                            integer="priority claims attempts max_attempts lease_us enqueued_at started_at kept_until died_at acknowledged_at ordered",
-                            text="queue_name task_path worker_id unique_key unique_until concurrency_key rate_key parent_id payload history steps earlier_steps exception_class message fingerprint acknowledged_by note",
+                            integer="priority claims attempts max_attempts lease_us enqueued_at started_at kept_until died_at reviewed_at ordered",
+                            text="queue_name task_path worker_id unique_key unique_until concurrency_key rate_key parent_id payload history steps earlier_steps exception_class message fingerprint reviewed_by note",
                         ),
                         name="vtqueue_letter_kinds",
                     ),

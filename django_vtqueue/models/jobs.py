@@ -211,8 +211,8 @@ class DeadLetter(AbstractJob):
     exception_class = models.CharField(_("exception"), max_length=255)
     message = models.CharField(_("message"), max_length=255, blank=True)
     fingerprint = models.CharField(_("fingerprint"), max_length=32)
-    acknowledged_at = InstantField(_("acknowledged"), null=True, blank=True)
-    acknowledged_by = models.CharField(_("acknowledged by"), max_length=150, blank=True, db_default="")
+    reviewed_at = InstantField(_("reviewed"), null=True, blank=True)
+    reviewed_by = models.CharField(_("reviewed by"), max_length=150, blank=True, db_default="")
     note = models.TextField(_("note"), blank=True, db_default="")
     payload = JSONTextField(_("payload"))
     history = JSONTextField(_("history"), default=list)
@@ -236,7 +236,7 @@ class DeadLetter(AbstractJob):
             models.Index(fields=["queue_name", "died_at", "id"], name="vtqueue_letter_queue"),
             models.Index(fields=["exception_class", "died_at", "id"], name="vtqueue_letter_exception"),
             models.Index(fields=["message"], name="vtqueue_letter_message"),
-            models.Index(fields=["queue_name"], name="vtqueue_letter_seen", condition=Q(acknowledged_at__isnull=False)),
+            models.Index(fields=["queue_name"], name="vtqueue_letter_seen", condition=Q(reviewed_at__isnull=False)),
             models.Index(fields=["kept_until"], name="vtqueue_letter_kept", condition=Q(kept_until__isnull=False)),
             models.Index(fields=["parent_id"], name="vtqueue_letter_parent", condition=Q(parent_id__isnull=False)),
         ]
@@ -252,7 +252,7 @@ class DeadLetter(AbstractJob):
         """
         from .. import requeue
 
-        return bool(requeue(self, self._state.db, by=by, queue_name=queue_name, priority=priority))
+        return bool(requeue(self, using=self._state.db, by=by, queue_name=queue_name, priority=priority))
 
 
 JobOrLetter: TypeAlias = Job | DeadLetter

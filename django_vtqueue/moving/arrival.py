@@ -10,7 +10,8 @@ from ..core import states
 from ..core.names import LEASE, is_reserved
 from ..core.unique import STARTED
 from ..engines import engine_for
-from ..models import HAS_KEY, DeadLetter, Job
+from ..models import DeadLetter, Job
+from ..models.jobs import HAS_KEY
 from .rows import MODELS, OF_JOBS, Refusals, Row, Tables, key_of, name_of, present
 
 COUNTS = """ON CONFLICT (starts_at, queue_name, task_path, worker_id) DO UPDATE SET

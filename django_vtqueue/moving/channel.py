@@ -7,6 +7,7 @@ from uuid import UUID
 
 from ..core import clock, states
 from ..core.ids import new_uuid
+from ..core.links import page
 from ..core.names import MOVES
 from ..engines import engine_for
 from ..fields import StoredText
@@ -72,7 +73,7 @@ class Channel:
                 raise MoveRefused(
                     f"A move from {self.source!r} to another database than {self.target!r} was interrupted, with "
                     f"{rows} rows under way. Let it finish first: run vtqueue move to that one again. If that one is "
-                    "gone for good: see docs/moving.md."
+                    f"gone for good: see {page('guides/moving')}"
                 )
             _boxes(self.source, OUTBOX).filter(pk=job_id, attempts=0)._raw_delete(self.source)
         return None

@@ -18,20 +18,8 @@ from ..core.clock import to_instant
 from ..core.ids import slices
 from ..core.names import MOVES
 from ..engines import engine_for
-from ..models import (
-    HAS_KEY,
-    IN_ORDER,
-    RESERVED,
-    UNFINISHED,
-    DeadLetter,
-    HourlyThroughput,
-    Job,
-    QueueState,
-    Rate,
-    Requeue,
-    Schedule,
-    Throughput,
-)
+from ..models import RESERVED, DeadLetter, HourlyThroughput, Job, QueueState, Rate, Requeue, Schedule, Throughput
+from ..models.jobs import HAS_KEY, IN_ORDER, UNFINISHED
 from ..recurrence import runs
 from ..recurrence.firing import unfinished
 from ..requeueing import PATH

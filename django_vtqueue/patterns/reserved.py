@@ -190,14 +190,16 @@ class ReservedRows:
 
     def has(self, job: HeldJob) -> bool:
         """Return whether a row is still held by this claim, and counts: by hand its key may have been taken away."""
-        from ..models import HAS_KEY, Job  # this module is imported before the apps are ready
+        from ..models import Job  # this module is imported before the apps are ready
+        from ..models.jobs import HAS_KEY
 
         claim = {"pk": job.id, "claims": job.claims, "worker_id": job.worker_id, "state": states.RUNNING}
         return Job.objects.using(self.database).filter(HAS_KEY, queue_name=self.queue_name, **claim).exists()
 
     def _rows(self) -> list[tuple[str, Handle]]:
         """Return key and handle of the rows that can be held."""
-        from ..models import HAS_KEY, Job  # this module is imported before the apps are ready
+        from ..models import Job  # this module is imported before the apps are ready
+        from ..models.jobs import HAS_KEY
 
         open_or_held = Q(due_at__lte=FOREVER) | Q(lease_until__isnull=False)
         jobs = Job.objects.using(self.database).filter(HAS_KEY, open_or_held, queue_name=self.queue_name)

@@ -118,7 +118,8 @@ class SlotRows(ReservedRows):
         self.engine.insert_with_keys(new)
 
     def _payload(self) -> Any:
-        from ..models import HAS_KEY, Job  # this module is imported before the apps are ready
+        from ..models import Job  # this module is imported before the apps are ready
+        from ..models.jobs import HAS_KEY
 
         rows = Job.objects.using(self.database).filter(HAS_KEY, queue_name=self.queue_name, unique_key=CYCLE)
         return next(iter(rows.values_list("payload", flat=True)), None)

@@ -46,6 +46,16 @@ def checked_by(by: str) -> str:
     return storable(by)[:LONGEST_BY]
 
 
+def checked_text(value: str, longest: int, name: str) -> str:
+    """Return a text of so many characters or less, as it is stored; raise TypeError or ValueError for any other."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is {value!r}, but must be a text.")
+    value = storable(value)
+    if len(value) > longest:
+        raise ValueError(f"{name} has {len(value)} characters, but at most {longest} are kept; shorten it.")
+    return value
+
+
 def checked_priority(priority: int) -> int:
     """Return ``priority``; raise ValueError if it is not a whole number from -100 to 100."""
     if isinstance(priority, bool) or not isinstance(priority, int) or not MIN_PRIORITY <= priority <= MAX_PRIORITY:

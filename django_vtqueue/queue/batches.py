@@ -24,7 +24,7 @@ def change_in_batches(
 
     Return the ids that ``change_some`` returned, in the order in which they were given. Raise UnclearId.
     """
-    ids = ids_of(given, model, database)
+    ids = ids_of(given, database, model)
     engine, changed = engine_for(database), set[UUID]()
 
     def changed_of(some: Sequence[UUID]) -> set[UUID]:

@@ -1,4 +1,4 @@
-"""Dead letters: they are requeued, as they are or changed, acknowledged, or discarded."""
+"""Dead letters: they are requeued, as they are or changed, and marked as reviewed."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from ..core.encoding import decode
 from ..core.text import shown, storable
 from ..engines import database_for, engine_for
 from ..fields import StoredText, text_of
-from .arguments import checked_by, checked_priority, served_queue_name
+from .arguments import checked_by, checked_priority, checked_text, served_queue_name
 from .batches import change_in_batches
 from .doorbell import wake_workers
 from .named_jobs import Named
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from django.db.models import QuerySet
 
     from ..models import DeadLetter
+
+LONGEST_NOTE = 10_000  # characters
 
 # -- which dead letters ------------------------------------------------------------------------------------------------
 
@@ -39,14 +41,14 @@ class Criteria:
     task_path: str | None = None
     exception_class: str | None = None
     fingerprint: str | None = None
-    acknowledged: bool | None = None
+    reviewed: bool | None = None
     died_from: int | None = None
     died_to: int | None = None
 
     def __post_init__(self) -> None:
         """Raise ValueError for values of another kind, and for those that no database can compare."""
         for name, value in self.given().items():
-            kind: type[Any] = str if name in TEXTS else bool if name == "acknowledged" else int
+            kind: type[Any] = str if name in TEXTS else bool if name == "reviewed" else int
             if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
                 raise ValueError(f"{name} is {shown(value)}, but must be of type {kind.__name__}.")
             if name in TEXTS:
@@ -91,8 +93,8 @@ class Criteria:
     def among(self, letters: "QuerySet[DeadLetter]") -> "QuerySet[DeadLetter]":
         """Return those of ``letters`` that have these criteria."""
         found = letters.filter(**{name: value for name, value in self.given().items() if name in TEXTS})
-        if self.acknowledged is not None:
-            found = found.filter(acknowledged_at__isnull=not self.acknowledged)
+        if self.reviewed is not None:
+            found = found.filter(reviewed_at__isnull=not self.reviewed)
         if self.died_from is not None:
             found = found.filter(died_at__gte=self.died_from)
         if self.died_to is not None:
@@ -101,8 +103,8 @@ class Criteria:
 
     @property
     def most_counted(self) -> int:
-        """Up to how many are counted: no index has what is acknowledged."""
-        return MOST_COUNTED if self.acknowledged is None else MOST_READ
+        """Up to how many are counted: no index has what is reviewed."""
+        return MOST_COUNTED if self.reviewed is None else MOST_READ
 
     def count(self, database: str) -> int:
         """Return how many dead letters there are; ``most_counted`` stands for that many or more."""
@@ -115,11 +117,11 @@ class NotRequeued(Exception):
 
 def requeue(
     letters: Named,
-    using: str | None = None,
     *,
     by: str = "",
     queue_name: str | None = None,
     priority: int | None = None,
+    using: str | None = None,
 ) -> list[UUID]:
     """Put dead letters back into their queues: the same id, a fresh budget of attempts, the history kept.
 
@@ -164,31 +166,24 @@ def requeue_changed(letter: "DeadLetter", *, payload: str, queue_name: str, prio
         wake_workers(database)
 
 
-def acknowledge(letters: Named, using: str | None = None, *, by: str, note: str) -> list[UUID]:
-    """Note that dead letters were seen, with a remark; see requeue. Returns the ids of those seen."""
+def mark_reviewed(letters: Named, *, by: str = "", note: str = "", using: str | None = None) -> list[UUID]:
+    """Note that someone has looked at dead letters; they stay what they are.
+
+    ``by``: who it was; ``note``: a remark, for people; ``letters``, ``using``: see requeue. Returns the ids of those
+    that are dead letters. Raises ValueError for what is no id, or the end of several; TypeError for what is no text.
+    """
     from ..models import DeadLetter
 
     database = database_for(using)
-    seen = {"acknowledged_at": engine_for(database).now(), "acknowledged_by": checked_by(by), "note": note}
+    seen = {
+        "reviewed_at": engine_for(database).now(),
+        "reviewed_by": checked_by(by),
+        "note": checked_text(note, LONGEST_NOTE, "note"),
+    }
 
-    def acknowledge_some(ids: Sequence[UUID]) -> Iterable[UUID]:
+    def mark_some(ids: Sequence[UUID]) -> Iterable[UUID]:
         found = DeadLetter.objects.using(database).filter(pk__in=ids)
         found.update(**seen)
         return found.values_list("pk", flat=True)
 
-    return change_in_batches(letters, DeadLetter, database, acknowledge_some)
-
-
-def discard(letters: Named, using: str | None = None) -> list[UUID]:
-    """Delete dead letters for good; see requeue. Returns the ids of those that are gone; jobs are left as they are."""
-    from ..models import DeadLetter, Job
-
-    database = database_for(using)
-
-    def discard_some(ids: Sequence[UUID]) -> Iterable[UUID]:
-        found = DeadLetter.objects.using(database).filter(pk__in=ids)
-        found._raw_delete(database)  # not delete(): where a project listens to that, it reads first
-        jobs = Job.objects.using(database).filter(pk__in=ids)  # one may have been requeued
-        return set(ids).difference(found.values_list("pk", flat=True), jobs.values_list("pk", flat=True))
-
-    return change_in_batches(letters, DeadLetter, database, discard_some)
+    return change_in_batches(letters, DeadLetter, database, mark_some)

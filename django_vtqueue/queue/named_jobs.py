@@ -28,13 +28,13 @@ class UnclearId(ValueError):
     """What was given is no id, or the end of several."""
 
 
-def ids_of(given: Named, model: "type[AbstractJob]", database: str) -> list[UUID]:
+def ids_of(given: Named, database: str, *models: "type[AbstractJob]") -> list[UUID]:
     """Return the ids of one or several jobs or dead letters, each once: of what has an id, of ids, or of last digits.
 
-    Whole ids are not looked up; digits in which no row of ``model`` ends are left out. Raise UnclearId.
+    Whole ids are not looked up; digits in which no row of the ``models`` ends are left out. Raise UnclearId.
     """
     several = given if isinstance(given, Iterable) and not isinstance(given, str) else [given]
-    found = (_id_of(getattr(one, "id", one), model, database) for one in several)
+    found = (_id_of(getattr(one, "id", one), database, models) for one in several)
     return list(dict.fromkeys(job_id for job_id in found if job_id))
 
 
@@ -45,10 +45,11 @@ def checked_id(given: Any) -> UUID:
     return found
 
 
-def _id_of(given: object, model: "type[AbstractJob]", database: str) -> UUID | None:
+def _id_of(given: object, database: str, models: "Iterable[type[AbstractJob]]") -> UUID | None:
     if job_id := parse_id(given):
         return job_id
-    entry = only(some(model._default_manager.using(database), digits_of(given)), given)
+    digits = digits_of(given)
+    entry = only([row for model in models for row in some(model._default_manager.using(database), digits)], given)
     return entry.pk if entry else None
 
 

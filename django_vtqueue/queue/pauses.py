@@ -13,9 +13,9 @@ from django.utils.translation import gettext as _
 from ..core.clock import from_instant, microseconds
 from ..core.humanize import time_of
 from ..core.job import Scope
-from ..core.text import printable, storable
+from ..core.text import printable
 from ..engines import Engine, database_for, engine_for
-from .arguments import LONGEST_BY, checked_queue_name
+from .arguments import LONGEST_BY, checked_queue_name, checked_text
 from .doorbell import wake_workers
 from .moments import instant_of
 
@@ -48,8 +48,8 @@ def pause(
         queue_name=name,
         paused_at=from_instant(now),
         paused_until=None if until is None else from_instant(_end(until, now)),
-        paused_by=_text(by, LONGEST_BY, "by"),
-        reason=_text(reason, LONGEST_REASON, "reason"),
+        paused_by=checked_text(by, LONGEST_BY, "by"),
+        reason=checked_text(reason, LONGEST_REASON, "reason"),
     )
     # One statement: on SQLite a transaction that has read is refused the lock instead of waiting for it.
     with engine_for(database).atomic():
@@ -78,7 +78,7 @@ def hold_up(queue_name: str, seconds: float, reason: str, using: str) -> None:
             QueueState.objects.using(using).bulk_create([state], ignore_conflicts=True)
 
 
-def resume(queue_name: str, using: str | None = None) -> bool:
+def resume(queue_name: str, *, using: str | None = None) -> bool:
     """End the pause of a queue and, after the commit, wake the workers; return whether it was paused."""
     from ..models import QueueState
 
@@ -120,15 +120,6 @@ def _end(until: datetime | timedelta | float, now: int) -> int:
             "moment, a duration above 0, or none: until the queue is resumed."
         )
     return end
-
-
-def _text(value: str, longest: int, name: str) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{name} is {value!r}, but must be a text.")
-    value = storable(value)
-    if len(value) > longest:
-        raise ValueError(f"{name} has {len(value)} characters, but {longest} at the most are kept; shorten it.")
-    return value
 
 
 # -- what a claim reads ------------------------------------------------------------------------------------------------

@@ -16,7 +16,8 @@ from ..core.ids import parse_id
 from ..core.ticks import MOST_MISSED, Ticks, to_run
 from ..engines import Engine
 from ..exceptions import QueueFull
-from ..models import UNFINISHED, Job, Schedule
+from ..models import Job, Schedule
+from ..models.jobs import UNFINISHED
 from ..queue.back_pressure import publishes_as_a_job
 from ..runtime.aside import Call
 from ..tasks.compat import Task, TaskResult, TaskResultDoesNotExist

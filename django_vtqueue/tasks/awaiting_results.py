@@ -35,9 +35,9 @@ def wait_for_result(result: R, timeout: float | timedelta | None = None) -> R:
     return cast(R, ended)
 
 
-async def await_for_result(result: R, timeout: float | timedelta | None = None) -> R:
+async def async_wait_for_result(result: R, timeout: float | timedelta | None = None) -> R:
     """See wait_for_result; no thread waits meanwhile."""
-    wait = Wait(result, timeout, "await_for_result", "await arun_pending()")
+    wait = Wait(result, timeout, "async_wait_for_result", "await arun_pending()")
     if ended := await sync_to_async(wait.look)():
         return cast(R, ended)
     with closing(await sync_to_async(wait.bell)()) as bell:

@@ -90,7 +90,7 @@ class Children:
         """Requeue those children, in the caller's transaction, that have died before an instant; ``by``: see there."""
         letters = DeadLetter.objects.using(self.backend.database).filter(died_at__lt=before)
         for some in slices(list(map(UUID, ids))):
-            dead_letters.requeue(letters.filter(pk__in=some).only("pk"), self.backend.database, by=by)
+            dead_letters.requeue(letters.filter(pk__in=some).only("pk"), using=self.backend.database, by=by)
 
     def ended(self, ids: Sequence[str], known: Sequence[dict[str, Any]] | None = None) -> list[dict[str, Any]] | None:
         """Return what became of children, to be kept with the parent; None as long as one is unfinished.

@@ -33,7 +33,7 @@ M = TypeVar("M", bound=Model)
 class JobContext(TaskContext):  # type: ignore[misc]  # not frozen in its stubs
     """Django's context, and how a task learns that it shall stop, says how far it is, and proceeds in steps.
 
-    Each method of a step has an async twin, its name after an a.
+    Each method of a step has an async twin, its name after an a; that of ``wait_for`` is ``async_wait_for``.
     """
 
     _job: HeldJob = field(repr=False, compare=False)
@@ -82,14 +82,15 @@ class JobContext(TaskContext):  # type: ignore[misc]  # not frozen in its stubs
         with self._ledger.alone(SLEEP, name):
             waits.sleep(self._ledger, name, duration)
 
-    def wait_for(self, name: str, timeout: float | timedelta | None = None) -> Any:
+    def wait_for(self, name: str, timeout: float | timedelta | None = None, default: Any = None) -> Any:
         """Return the value of the event ``name`` when it has come; see send_event.
 
-        ``timeout``: seconds or a timedelta, after which None is returned, as for an event without a value; None: none.
-        The job gives its slot back meanwhile. Events of one name are taken in the order in which they were sent.
+        ``timeout``: seconds or a timedelta, after which ``default`` is returned; None: for ever. An event without a
+        value is None. The job gives its slot back meanwhile. Events of one name are taken in the order in which they
+        were sent.
         """
         with self._ledger.alone(EVENT, name):
-            return waits.wait_for(self._ledger, name, timeout)
+            return waits.wait_for(self._ledger, name, timeout, default)
 
     def gather(self, name: str, calls: Sequence[TaskCall]) -> list[TaskResult]:
         """Enqueue tasks as children of this job, once; return their results, in order, when all of them have ended.
@@ -158,9 +159,9 @@ class JobContext(TaskContext):  # type: ignore[misc]  # not frozen in its stubs
         while (item := await self._ledger.in_thread(next, walk, end)) is not end:
             yield item
 
-    async def await_for(self, name: str, timeout: float | timedelta | None = None) -> Any:
+    async def async_wait_for(self, name: str, timeout: float | timedelta | None = None, default: Any = None) -> Any:
         """See wait_for."""
-        return await self._ledger.in_thread(self.wait_for, name, timeout)
+        return await self._ledger.in_thread(self.wait_for, name, timeout, default)
 
 
 def check_function(name: str, function: Callable[..., Any], given: bool) -> None:

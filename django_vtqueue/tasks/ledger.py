@@ -25,7 +25,7 @@ from ..runtime.event_loops import in_event_loop, in_thread
 from .calls import ChildStore
 
 STEP_SECONDS = 5.0  # of a transactional step: other connections cannot write meanwhile
-ASYNC = {STEP: "astep", SLEEP: "asleep", EVENT: "await_for", GATHER: "agather", ITERATE: "aiterate"}
+ASYNC = {STEP: "astep", SLEEP: "asleep", EVENT: "async_wait_for", GATHER: "agather", ITERATE: "aiterate"}
 LARGE = 4096  # bytes of steps that are not written again with each item of a loop behind them
 NO_LEDGER = "This context has no job, so it has no steps."
 

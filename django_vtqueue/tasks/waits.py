@@ -26,11 +26,11 @@ def sleep(ledger: Ledger, name: str, duration: float | timedelta) -> None:
     ledger.add(Record(kind=SLEEP, name=name, began=since, at=until))
 
 
-def wait_for(ledger: Ledger, name: str, timeout: float | timedelta | None) -> Any:
+def wait_for(ledger: Ledger, name: str, timeout: float | timedelta | None, default: Any = None) -> Any:
     """See JobContext.wait_for."""
     lasts = None if timeout is None else clock.microseconds(timeout)
     if record := ledger.next(EVENT, name):
-        return record.get("value")
+        return default if record.get("late") else record.get("value")
     since, until = ledger.term(lasts)
     if (index := ledger.event(name)) is None:  # it may have come since the beginning of this attempt
         ledger.read_events()
@@ -42,7 +42,8 @@ def wait_for(ledger: Ledger, name: str, timeout: float | timedelta | None) -> An
         record["late"] = True
     else:
         record["value"] = ledger.stored.events[index].get("value")
-    return ledger.add(record, index).get("value")
+    ledger.add(record, index)
+    return default if index is None else record.get("value")
 
 
 def gather(ledger: Ledger, name: str, calls: Sequence[TaskCall], again: Sequence[str] = ()) -> list[TaskResult]:

@@ -36,21 +36,23 @@ OPTIONS = ("queue_name", "priority", "backend")  # of a task, which each call ma
 # -- what a project calls ----------------------------------------------------------------------------------------------
 
 
-def chain(*calls: Part) -> "Workflow":
+def chain(*calls: Part | Iterable[Part]) -> "Workflow":
     """Return calls that run one after the other, each with the result of the one before as its first argument.
 
-    ``calls``: of ``call(task, …)``, or chains and groups. The result of the whole is the last one's. A call that fails
-    ends the chain: the whole becomes a dead letter with WorkflowFailed, and what comes behind is not enqueued. Raises
-    TypeError for what is no call, ValueError for none.
+    ``calls``: of ``call(task, …)``, or chains and groups; as arguments, or as one list. The result of the whole is the
+    last one's. A call that fails ends the chain: the whole becomes a dead letter with WorkflowFailed, and no later call
+    is enqueued. Raises TypeError for what is no call, ValueError for none.
     """
-    if not calls:
+    parts = parts_of(calls, "chain")
+    if not parts:
         raise ValueError("chain takes at least one call: chain(call(fetch, url), call(parse)).")
-    return Workflow(run_chain, tuple(checked(each, "chain") for each in calls))
+    return Workflow(run_chain, parts)
 
 
-def group(calls: Iterable[Part], *others: Any, then: Part | None = None, on_failure: Part | None = None) -> "Workflow":
+def group(*calls: Part | Iterable[Part], then: Part | None = None, on_failure: Part | None = None) -> "Workflow":
     """Return calls that run side by side; the result of the whole is the list of their results, in order.
 
+    ``calls``: see chain; none at all: the list is empty.
     ``then``: a call that gets that list as its first argument; its result is that of the whole. If a call fails,
     ``then`` is not enqueued, and the whole becomes a dead letter with WorkflowFailed when the others have ended and
     ``on_failure`` has run. ``on_failure``: a call that gets the list of failures as its first argument, each a dict
@@ -58,12 +60,17 @@ def group(calls: Iterable[Part], *others: Any, then: Part | None = None, on_fail
     what is no call.
     """
     ends = {name: checked(each, name) for name, each in ((THEN, then), (ON_FAILURE, on_failure)) if each is not None}
-    if others or isinstance(calls, TaskCall | Workflow | str | Mapping) or not isinstance(calls, Iterable):
-        raise TypeError("group takes a list: group([call(task, …), call(task, …)]).")
-    return Workflow(run_group, tuple(checked(each, "group") for each in calls), ends)
+    return Workflow(run_group, parts_of(calls, "group"), ends)
 
 
-def checked(part: Part, where: str) -> Part:
+def parts_of(calls: Sequence[Part | Iterable[Part]], where: str) -> tuple[Part, ...]:
+    """Return calls that were given as arguments, or as one list; raise TypeError for what is no call."""
+    [only, *others] = calls or [()]
+    several = isinstance(only, Iterable) and not isinstance(only, str | Mapping) and not others
+    return tuple(checked(each, where) for each in (cast(Iterable[Part], only) if several else calls))
+
+
+def checked(part: object, where: str) -> Part:
     if not isinstance(part, TaskCall | Workflow):
         raise TypeError(f"{where} takes call(task, …), a chain or a group, not {part!r:.100}.")
     return part

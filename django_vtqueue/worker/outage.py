@@ -12,6 +12,7 @@ from math import inf
 from traceback import clear_frames
 
 from ..core.backoff import IN_DANGER, busy_pause, trouble_pause
+from ..core.links import page
 from ..engines import Engine, Trouble
 from ..queue.schema import migrate
 
@@ -21,7 +22,8 @@ SAID_AFTER = 1.0  # seconds of a locked database before it is worth a line
 
 HELP = {
     Trouble.DISK: (
-        " Free some space, or make the database writable. A disk I/O error may be a deleted log: docs/backups.md."
+        " Free some space, or make the database writable. A disk I/O error may be a deleted log: "
+        f"{page('guides/backups')}"
     ),
     Trouble.UNOPENED: " Its folder must be there, and this user must be allowed to write in it.",
     Trouble.DAMAGED: " Put a good copy in its place.",

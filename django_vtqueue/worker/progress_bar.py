@@ -10,7 +10,8 @@ from django.db.models import Q
 from ..core.clock import from_instant
 from ..core.job import Scope
 from ..engines import Engine
-from ..models import Job, waiting_jobs
+from ..models import Job
+from ..models.jobs import waiting_jobs
 from ..queue.pauses import paused
 from ..runtime.aside import LAST_LINES, log_writer
 from .log import WorkerLog

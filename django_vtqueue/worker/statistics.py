@@ -20,8 +20,9 @@ from ..engines import Engine, Trouble
 from ..engines.distinct import by_key
 from ..execution.outcomes import Outcome
 from ..inspection.overview import backlogs
-from ..models import HourlyThroughput, Tallied, Throughput
-from ..throughput import NUMBERS
+from ..inspection.throughput import NUMBERS
+from ..models import HourlyThroughput, Throughput
+from ..models.statistics import Tallied
 
 logger = logging.getLogger("django_vtqueue")
 

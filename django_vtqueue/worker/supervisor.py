@@ -22,7 +22,8 @@ from ..core.clock import NEVER, SECOND, microseconds
 from ..core.grace import RENEWED_AFTER
 from ..core.ids import new_worker_id
 from ..core.settlement import released_unfinished
-from ..engines import LogDeleted, new_engine
+from ..engines import new_engine
+from ..exceptions import LogDeleted
 from ..models import Job, WorkerProcess
 from ..queue.doorbell import exists, folder_of, path_of, remove, ring_worker
 from ..queue.origin import ORIGIN_CHANGED, record_origin

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from ..core.clock import NEVER, microseconds
 from ..core.job import HeldJob, Scope
-from ..engines import LogDeleted, Trouble
+from ..engines import Trouble
+from ..exceptions import LogDeleted
 from ..execution.outcomes import Outcome
 from ..queue.claims import Claims, Taken, start_attempt
 from ..queue.workers import QUIET, STOP

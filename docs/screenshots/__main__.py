@@ -9,7 +9,7 @@ from pathlib import Path
 import django
 
 HERE = Path(__file__).resolve().parent
-PICTURES = HERE.parent / "admin"
+PICTURES = HERE.parent / "pictures"
 
 
 def main() -> None:

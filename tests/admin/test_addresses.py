@@ -57,7 +57,7 @@ def test_a_requeued_letter_is_its_job(admin_client: Client, time: FakeClock) -> 
     assert sentence.endswith(", and done 2 s later.")
 
 
-@pytest.mark.parametrize("page", ["edit", "acknowledge"])
+@pytest.mark.parametrize("page", ["edit", "review"])
 def test_who_comes_second(admin_client: Client, page: str) -> None:
     """A user who acts on a letter that another user has requeued is led to the job, and reads who it was."""
     row = letter()

@@ -185,7 +185,7 @@ def test_a_dead_worker_serves_nothing(admin_client: Client) -> None:
 
 
 def test_failures(admin_client: Client) -> None:
-    """What dies is told by task and exception, of the last minute and of the last hour, until it is acknowledged."""
+    """What dies is told by task and exception, of the last minute and of the last hour, until it is reviewed."""
     job(), worker()
     declined = {"task_path": "shop.tasks.pay", "exception_class": "shop.PaymentDeclined"}
     for _ in range(40):
@@ -196,19 +196,19 @@ def test_failures(admin_client: Client) -> None:
     assert "40 jobs of shop.tasks.pay died in the last minute: PaymentDeclined, the last at " in said
     assert "1 job of shop.tasks.mail died in the last hour: OSError, the last at " in said
     assert "shop.tasks.old" not in said
-    DeadLetter.objects.update(acknowledged_at=ago(0))
+    DeadLetter.objects.update(reviewed_at=ago(0))
     assert "died" not in banners(admin_client)
 
 
-def test_acknowledged_letters_are_no_alarm(admin_client: Client) -> None:
-    """The number of dead letters is red as long as one of them is not acknowledged, and says how many are."""
+def test_reviewed_letters_are_no_alarm(admin_client: Client) -> None:
+    """The number of dead letters is red as long as one of them is not reviewed, and says how many are."""
     job(), worker()
     for seen in (None, ago(1), ago(2)):
-        letter(acknowledged_at=seen)
-    assert "3 2 acknowledged" in row_of(admin_client, "queue-default")
+        letter(reviewed_at=seen)
+    assert "3 2 reviewed" in row_of(admin_client, "queue-default")
     assert "vtq-number vtq-bad" in html(admin_client)
-    DeadLetter.objects.update(acknowledged_at=ago(0))
-    assert "3 3 acknowledged" in row_of(admin_client, "queue-default")
+    DeadLetter.objects.update(reviewed_at=ago(0))
+    assert "3 3 reviewed" in row_of(admin_client, "queue-default")
     assert "vtq-number vtq-bad" not in html(admin_client)
 
 

@@ -30,7 +30,7 @@ def addresses() -> dict[str, str]:
 
     jobs = ("job_changelist",), ("job_change", held.pk), ("job_enqueue",), ("job_history", held.pk)
     letters = [("deadletter_changelist",), ("deadletter_requeue",), ("deadletter_discard",)]
-    letters += [(f"deadletter_{view}", seen.pk) for view in ("change", "edit", "acknowledge", "history")]
+    letters += [(f"deadletter_{view}", seen.pk) for view in ("change", "edit", "review", "history")]
     found = {reverse("admin:app_list", args=["vtqueue"]): "Overview", the("deadletter_groups"): "Failures"}
     found |= {the(*each): "Jobs" for each in jobs} | {the(*each): "Dead letters" for each in letters}
     found |= {

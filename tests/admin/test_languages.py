@@ -74,8 +74,8 @@ def held() -> str:
     return its(job("running", cancelled_at=clock.now(), cancelled_by="ann", progress=0.5, history=HISTORY))
 
 
-def acknowledged() -> str:
-    return its(letter(task_path="", history=HISTORY, acknowledged_at=clock.now(), acknowledged_by="ann", note="seen"))
+def reviewed() -> str:
+    return its(letter(task_path="", history=HISTORY, reviewed_at=clock.now(), reviewed_by="ann", note="seen"))
 
 
 def requeue_all() -> str:
@@ -123,9 +123,9 @@ PAGES: dict[str, tuple[Callable[[], str], set[str]]] = {
     "dead letters": (letters, {"Requeue all", "Discard all", "Failure", "the last hour"}),
     "a dead letter": (
         lambda: its(letter(history=HISTORY)),
-        {"Requeue", "Acknowledge", "failed"},
+        {"Requeue", "Mark as reviewed", "failed"},
     ),
-    "one that is acknowledged": (acknowledged, {"Acknowledged", "(raw payload)", "Fingerprint"}),
+    "one that is reviewed": (reviewed, {"Reviewed", "(raw payload)", "Fingerprint"}),
     "its form": (lambda: its(letter(), "edit"), {"Requeue with changes", "unique key", "Priority"}),
     "groups": (groups, {"Dead letters by failure", "Requeue group", "A sample traceback", "Over time"}),
     "requeue of all": (requeue_all, {"Requeue dead letters", "One first", "queue"}),

@@ -1,4 +1,4 @@
-"""One dead letter: changed and requeued, acknowledged; exports; and who may do what."""
+"""One dead letter: changed and requeued, reviewed; exports; and who may do what."""
 
 import json
 from typing import Any
@@ -117,26 +117,26 @@ def test_edit_of_a_letter_that_has_moved_on(admin_client: Client) -> None:
     assert "Meanwhile it has died again" in edited(admin_client, row, seen="another death").content.decode()
     assert DeadLetter.objects.values().get() == before
     dead_letters.requeue(row)
-    for view in ("edit", "acknowledge"):
+    for view in ("edit", "review"):
         assert said(send(admin_client, view, row.pk))[0].startswith("It is no dead letter any more")
 
 
-def test_acknowledge(admin_client: Client) -> None:
-    """A letter is acknowledged with a note, which is shown on its page and in the list, with who wrote it; a filter."""
+def test_review(admin_client: Client) -> None:
+    """A letter is reviewed with a note, which is shown on its page and in the list, with who wrote it; a filter."""
     seen, other = letter(), letter()
-    assert said(send(admin_client, "acknowledge", seen.pk, note="SMTP was down <b>")) == [
-        "The dead letter is acknowledged."
+    assert said(send(admin_client, "review", seen.pk, note="SMTP was down <b>")) == [
+        "The dead letter is marked as reviewed."
     ]
     seen.refresh_from_db()
-    assert (seen.acknowledged_by, seen.note) == ("admin", "SMTP was down <b>")
+    assert (seen.reviewed_by, seen.note) == ("admin", "SMTP was down <b>")
     assert "SMTP was down &lt;b&gt;" in page(admin_client, seen)
     assert "SMTP was down &lt;b&gt;" in shown(admin_client, "changelist")
-    assert listed(admin_client, "deadletter", acknowledged="no") == {other.pk}
-    assert listed(admin_client, "deadletter", acknowledged="yes") == {seen.pk}
-    act(admin_client, "acknowledge_selected", seen, other)
+    assert listed(admin_client, "deadletter", reviewed="no") == {other.pk}
+    assert listed(admin_client, "deadletter", reviewed="yes") == {seen.pk}
+    act(admin_client, "review_selected", seen, other)
     seen.refresh_from_db()
     assert seen.note
-    assert not DeadLetter.objects.filter(acknowledged_at=None).exists()
+    assert not DeadLetter.objects.filter(reviewed_at=None).exists()
 
 
 def lines(response: Any) -> list[dict[str, Any]]:
@@ -191,11 +191,11 @@ def test_everything_is_escaped(admin_client: Client) -> None:
     values = {"task_path": f"a.{EVIL}", "queue_name": EVIL, "message": EVIL, "fingerprint": EVIL, "history": history}
     row = letter(**values, exception_class=EVIL, payload=json.dumps([EVIL]), unique_key=EVIL)
     run = requeueing.start(requeueing.Criteria(queue_name=EVIL, task_path=f"a.{EVIL}"), rate=1, by=EVIL)
-    dead_letters.acknowledge(row, by=EVIL, note=EVIL)
+    dead_letters.mark_reviewed(row, by=EVIL, note=EVIL)
     run_page = admin_client.get(reverse("admin:vtqueue_requeue_change", args=[run.pk])).content.decode()
     runs = admin_client.get(reverse("admin:vtqueue_requeue_changelist")).content.decode()
     pages = [run_page, runs, shown(admin_client, "groups"), shown(admin_client, "groups", queue_name=EVIL)]
-    pages += [shown(admin_client, "edit", row.pk), shown(admin_client, "acknowledge", row.pk), page(admin_client, row)]
+    pages += [shown(admin_client, "edit", row.pk), shown(admin_client, "review", row.pk), page(admin_client, row)]
     pages += [shown(admin_client, view, queue_name=EVIL) for view in ("requeue", "discard", "changelist")]
     for html in pages:
         assert "<script>alert" not in html
@@ -205,10 +205,10 @@ def test_everything_is_escaped(admin_client: Client) -> None:
 def test_a_note_on_what_another_operator_has_not_seen(admin_client: Client) -> None:
     """A note does not overwrite another one, nor stand on a death that its author has not seen."""
     row = letter()
-    page = admin_client.get(reverse("admin:vtqueue_deadletter_acknowledge", args=[row.pk]))
+    page = admin_client.get(reverse("admin:vtqueue_deadletter_review", args=[row.pk]))
     before = page.context["form"].initial["seen"]
-    send(admin_client, "acknowledge", row.pk, note="the first one", seen=before)
-    answer = send(admin_client, "acknowledge", row.pk, note="the second one", seen=before)
+    send(admin_client, "review", row.pk, note="the first one", seen=before)
+    answer = send(admin_client, "review", row.pk, note="the second one", seen=before)
     assert "look at it once more" in answer.content.decode()
     row.refresh_from_db()
     assert row.note == "the first one"

@@ -32,7 +32,7 @@ VIEWS = {
     "deadletter_requeue": ("requeue_deadletter", "view_deadletter"),  # it shows letters, or counts them
     "deadletter_discard": ("discard_deadletter", "view_deadletter"),
     "deadletter_edit": ("requeue_deadletter", "view_deadletter"),
-    "deadletter_acknowledge": ("change_deadletter",),
+    "deadletter_review": ("change_deadletter",),
     "requeue_stop": ("requeue_deadletter", "view_deadletter"),
     "requeue_resume": ("requeue_deadletter", "view_deadletter"),
     "workerprocess_ask": ("stop_worker",),
@@ -55,7 +55,7 @@ ACTIONS = {
     ("job", "cancel"): "cancel_job",
     ("job", "delete_selected"): "delete_job",
     ("deadletter", "requeue"): "requeue_deadletter",
-    ("deadletter", "acknowledge_selected"): "change_deadletter",
+    ("deadletter", "review_selected"): "change_deadletter",
     ("deadletter", "delete_selected"): "discard_deadletter",
 }
 FILLED_IN = {"criteria": "{}", "note": "x", "worker_id": WORKER, "to": "stop", "queue_name": "mail", "priority": "9"}
@@ -69,7 +69,7 @@ def addresses() -> dict[str, str]:
     row, _worker = letter(), worker()
     run = requeueing.start(requeueing.Criteria(), rate=1)
     Schedule.objects.create(name="nightly", task_path=add.module_path, expression="every 60", payload=NO_ARGUMENTS)
-    about = {"deadletter_edit": row, "deadletter_acknowledge": row, "requeue_stop": run, "requeue_resume": run}
+    about = {"deadletter_edit": row, "deadletter_review": row, "requeue_stop": run, "requeue_resume": run}
     return {
         view: reverse(f"admin:vtqueue_{view}", args=[about[view].pk] if view in about else [])  # type: ignore[attr-defined]
         for view in VIEWS
@@ -166,7 +166,7 @@ def test_links_to_views(client_with: Callable[..., Client]) -> None:
     lists = ("deadletter_groups", "deadletter_changelist", "job_changelist")
     shown = [client.get(reverse(f"admin:vtqueue_{name}")).content.decode() for name in lists]
     for html in (*shown, *(page(client, row) for row in rows)):
-        assert not re.search(r"/(requeue|discard|edit|acknowledge|enqueue)/[?\"]", html)
+        assert not re.search(r"/(requeue|discard|edit|review|enqueue)/[?\"]", html)
 
 
 def test_pages_change_nothing(admin_client: Client) -> None:

@@ -19,7 +19,7 @@ from .test_admin import act, job, letter
 pytestmark = pytest.mark.django_db
 
 PAGES = ["job_enqueue", "deadletter_groups", "deadletter_requeue", "deadletter_discard", "queuestate_pause"]
-OF_A_LETTER = ["deadletter_edit", "deadletter_acknowledge"]
+OF_A_LETTER = ["deadletter_edit", "deadletter_review"]
 
 office = admin.AdminSite(name="office")
 office.register(Job, JobAdmin)
@@ -66,8 +66,8 @@ def test_links_stay_on_their_site(admin_client: Client) -> None:
     form = admin_client.get(reverse("office:vtqueue_deadletter_edit", args=[again.pk])).context["form"]
     values = {name: form[name].value() for name in form.fields}
     assert led("deadletter_edit", again.pk, **values) == f"/office/vtqueue/job/{again.pk}/change/"
-    acknowledged = f"/office/vtqueue/deadletter/{seen.pk}/change/"
-    assert led("deadletter_acknowledge", seen.pk, note="") == acknowledged
+    reviewed = f"/office/vtqueue/deadletter/{seen.pk}/change/"
+    assert led("deadletter_review", seen.pk, note="") == reviewed
     assert led("deadletter_requeue", criteria="{}", rate="1").startswith("/office/vtqueue/requeue/")
     assert led("deadletter_requeue", criteria="").startswith("/office/vtqueue/deadletter/")
     discarding = {"action": "delete_selected", "_selected_action": str(dead.pk), "page": "1", "post": "yes"}
@@ -107,7 +107,7 @@ def test_ways_back(admin_client: Client) -> None:
         f"/admin/vtqueue/deadletter/{row.pk}/change/",
         "/admin/vtqueue/deadletter/?queue_name=default",
     )
-    backs = {"queuestate_pause": OVERVIEW, "deadletter_edit": own, "deadletter_acknowledge": own}
+    backs = {"queuestate_pause": OVERVIEW, "deadletter_edit": own, "deadletter_review": own}
     for name, back in {**backs, "deadletter_requeue": all_of, "deadletter_discard": all_of}.items():
         address = reverse(f"admin:vtqueue_{name}", args=[row.pk] if back is own else [])
         [link] = re.findall('class="closelink" href="([^"]+)"', html(admin_client, f"{address}?queue_name=default"))

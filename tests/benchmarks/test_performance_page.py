@@ -1,4 +1,4 @@
-"""docs/performance.md says what was measured: nothing in its tables is typed by hand."""
+"""docs/explanation/performance.md says what was measured: nothing in its tables is typed by hand."""
 
 import json
 from pathlib import Path

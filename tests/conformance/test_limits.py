@@ -583,7 +583,7 @@ def test_the_first_of_a_key_is_taken_away(limited: Limited, how: str) -> None:
     if how == "cancel":
         control.cancel(job.pk, using=limited.engine.alias)
     elif how == "delete":
-        control.delete(job.pk, using=limited.engine.alias)
+        control.discard(job.pk, using=limited.engine.alias)
     else:
         limited.engine.purge("a", at(1))
     limited.look()

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from django.db import DatabaseError
 
-from django_vtqueue import throughput
 from django_vtqueue.core import states
 from django_vtqueue.core.clock import LAST_INSTANT, from_instant, to_instant
 from django_vtqueue.core.counts import hour_of
@@ -16,9 +15,10 @@ from django_vtqueue.core.ids import new_uuid
 from django_vtqueue.core.job import MOST_CLAIMS
 from django_vtqueue.engines import Engine
 from django_vtqueue.fields import StoredText
+from django_vtqueue.inspection import throughput
 from django_vtqueue.inspection.overview import Backlog, Held, backlogs, begun, held, letters, sizes
+from django_vtqueue.inspection.throughput import Flow
 from django_vtqueue.models import DeadLetter, HourlyThroughput, Job, Throughput
-from django_vtqueue.throughput import Flow
 
 from ..columns import in_columns
 

@@ -11,7 +11,7 @@ from django_vtqueue import GiveUp, TaskResultStatus, call, chain, control, group
 from django_vtqueue.backend import VTQueueBackend
 from django_vtqueue.core import history
 from django_vtqueue.models import DeadLetter, Job
-from django_vtqueue.queue.dead_letters import discard
+from django_vtqueue.queue.discarding import discard_letters
 from tests.pending import run_pending
 from tests.project import durable
 
@@ -127,7 +127,7 @@ def test_a_call_that_was_discarded(backend: VTQueueBackend) -> None:
     family = broken(backend, group([call(send, 1), call(send, 2)]), 1, 2)
     first = DeadLetter.objects.using(backend.database).get(message="1").pk
     second = DeadLetter.objects.using(backend.database).get(message="2").pk
-    discard(first)
+    discard_letters(first)
     RUNS.clear()
     assert requeue(family.parent.id, by="ann")
     run_pending()
@@ -212,7 +212,7 @@ def test_children_that_are_requeued_while_their_parent_is_retried(backend: VTQue
     requeue(family.parent.id)
     run_pending()
     assert seen == [["FAILED", "FAILED"]]
-    discard(DeadLetter.objects.using(backend.database).get(message="2").pk)
+    discard_letters(DeadLetter.objects.using(backend.database).get(message="2").pk)
     requeue(DeadLetter.objects.using(backend.database).get(message="1").pk)
     run_pending(until=DAY)
     assert seen == [["FAILED", "FAILED"], ["SUCCESSFUL", "FAILED"]]

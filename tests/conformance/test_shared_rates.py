@@ -1,4 +1,4 @@
-"""Rate keys that several tasks share: random jobs and claims, and what docs/limits.md promises of their starts."""
+"""Rate keys that several tasks share: random jobs and claims, and what the guide to limits promises of their starts."""
 
 import random
 from collections import Counter

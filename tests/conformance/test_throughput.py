@@ -4,10 +4,12 @@ from uuid import UUID
 
 import pytest
 
-from django_vtqueue import throughput
+from django_vtqueue import throughput as project
 from django_vtqueue.core.counts import MINUTE, CountKey, Counts, minute_of
 from django_vtqueue.core.histograms import Percentiles, bucket_of, middle_of
+from django_vtqueue.core.ids import first_id
 from django_vtqueue.core.job import NewJobs
+from django_vtqueue.inspection import throughput
 from django_vtqueue.models import Throughput
 from django_vtqueue.worker import statistics
 from tests.fake_clock import at
@@ -54,6 +56,18 @@ def test_the_counts_of_all_workers_and_minutes_are_one_flow(bench: Bench) -> Non
     assert (flows["b"].dead, flows["b"].run) == ([0, 1, 0], Percentiles(None, None, None))
     assert [flows["a"].ended(minutes) for minutes in (1, 2, 5)] == [27, 57, 57]
     assert throughput.read(bench.engine.alias, NOW + 4 * 60 * MINUTE) == {}
+
+
+def test_projects_read_seconds(bench: Bench) -> None:
+    """The same counts, by the clock of the database: durations are seconds, and None without any."""
+    now = minute_of(bench.engine.now())
+    add(bench, "w", {(now, "a", "t"): Counts(3, 2, 1, {bucket_of(10**6): 6}, {})})
+    [(name, flow)] = project.read(bench.engine.alias, minutes=5).items()
+    assert (name, sum(flow.succeeded), sum(flow.failed), sum(flow.dead)) == ("a", 3, 2, 1)
+    assert flow.run == (middle_of(bucket_of(10**6)) / SECOND,) * 3
+    assert flow.wait == (None, None, None)
+    bench.engine.insert(NewJobs("b", "", 0, 3, 60 * SECOND, now, now, [(first_id(bench.engine.now() - SECOND), "{}")]))
+    assert project.arrivals(bench.engine.alias) == {"b": 1}
 
 
 def test_many_queues(bench: Bench) -> None:

@@ -83,7 +83,7 @@ def test_keys_are_those_of_one_queue(queue: Queue, alias: str) -> None:
     ids = {queue.publish(1, unique_key="k"), other.publish(1, unique_key="k"), queue.publish(1, unique_key="K")}
     ids |= {queue.publish(1), queue.publish(1)}
     assert len(ids) == 5
-    control.cancel(queue.publish(1, unique_key="dead"), alias)
+    control.cancel(queue.publish(1, unique_key="dead"), using=alias)
     queue.publish(2, unique_key="dead")
     assert len(queue) == 5
 
@@ -268,9 +268,9 @@ def test_move_of_one_that_has_started(queue: Queue, alias: str) -> None:
     claimed(queue).nack(delay=100)
     Queue("other", using=alias).publish(2, unique_key="k")
     waiting = queue.publish(3, unique_key="k")
-    assert control.move([waiting], "other", alias) == []
-    assert control.move([started], "other", alias) == [started]
-    assert control.move([started], "q", alias) == [started]
+    assert control.move([waiting], "other", using=alias) == []
+    assert control.move([started], "other", using=alias) == [started]
+    assert control.move([started], "q", using=alias) == [started]
 
 
 # -- at the same instant ----------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from django_vtqueue.slots import capacity, next_turn
 from ..projects import ROOT
 
 NOW = 1_800_000_000.0  # a moment in January 2027; a multiple of every period that is used with it
-PAGE = ROOT / "docs" / "time-slots.md"
+PAGE = ROOT / "docs/guides/time-slots.md"
 seconds = st.floats(0.01, 1e6)
 moments = st.floats(-1e10, 1e10)
 
@@ -76,7 +76,7 @@ def test_the_known_rule(slots: int, period: float, items: int) -> None:
 
 
 def test_the_table_of_the_docs() -> None:
-    """What docs/time-slots.md says of each cycle is what the functions say."""
+    """What docs/guides/time-slots.md says of each cycle is what the functions say."""
     table = re.findall(r"^\| (\d+) \| (\d+) s \| 10 ms \| (.*) \|$", PAGE.read_text(), re.MULTILINE)
     assert len(table) == 4
     for slots, period, said in table:

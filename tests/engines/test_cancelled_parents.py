@@ -25,7 +25,7 @@ def test_cancelled_while_it_stores_its_children(
     parent = durable.changed_code.enqueue()
 
     def cancel() -> None:
-        assert control.cancel(parent.id, alias)
+        assert control.cancel(parent.id, using=alias)
         connections[alias].close()
 
     store = VTQueueBackend.enqueue_children

@@ -154,7 +154,7 @@ def test_no_transaction_of_a_publisher_holds_the_lock_of_notify(engine: Engine, 
 
 def test_a_request_to_a_worker_is_heard(engine: Engine, ear: Ear) -> None:
     """A worker on any host reads at once what it is asked to do."""
-    control.ask([], "quiet", using=engine.alias)
+    control.quiet_workers([], using=engine.alias)
     wait_until(lambda: True in ear.rung)
 
 

@@ -10,10 +10,12 @@ import pytest
 from django.db import OperationalError, connections, transaction
 from django.test.utils import CaptureQueriesContext
 
-from django_vtqueue import Queue, StaleTransaction, control
+from django_vtqueue import Queue, control
+from django_vtqueue.exceptions import StaleTransaction
 from django_vtqueue.execution.connections import close_leftovers
 from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.queue import dead_letters, pauses
+from django_vtqueue.queue.discarding import discard_jobs, discard_letters
 
 from ..conftest import claimed
 from ..waiting import PROMPT
@@ -62,14 +64,14 @@ VERBS: dict[str, Callable[[Queue, str], object]] = {
     "publish_many": lambda queue, alias: queue.publish_many(["x", "y"]),
     "claim": lambda queue, alias: claimed(queue),
     "purge": lambda queue, alias: queue.purge(),
-    "cancel": lambda queue, alias: control.cancel(Job.objects.using(alias).values_list("pk", flat=True)[:1], alias),
-    "run_now": lambda queue, alias: control.run_now([], alias),
-    "change_priority": lambda queue, alias: control.change_priority([], 3, alias),
-    "delete": lambda queue, alias: control.delete([], alias),
+    "cancel": lambda queue, alias: control.cancel(Job.objects.using(alias).only("pk")[:1], using=alias),
+    "run_now": lambda queue, alias: control.run_now([], using=alias),
+    "change_priority": lambda queue, alias: control.change_priority([], 3, using=alias),
+    "delete": lambda queue, alias: discard_jobs([], using=alias),
     "pause": lambda queue, alias: pauses.pause("sensors", using=alias),
     "resume": lambda queue, alias: pauses.resume("sensors", using=alias),
-    "requeue": lambda queue, alias: dead_letters.requeue(list(DeadLetter.objects.using(alias)), alias),
-    "discard": lambda queue, alias: dead_letters.discard(list(DeadLetter.objects.using(alias)), alias),
+    "requeue": lambda queue, alias: dead_letters.requeue(list(DeadLetter.objects.using(alias)), using=alias),
+    "discard": lambda queue, alias: discard_letters(list(DeadLetter.objects.using(alias)), using=alias),
 }
 
 

@@ -87,7 +87,7 @@ def test_a_move_while_its_key_is_taken(queue: Queue) -> None:
     moved = beside(
         queue.database,
         lambda: other.publish("new", unique_key="k"),
-        lambda: control.move(ids, "other", queue.database),
+        lambda: control.move(ids, "other", using=queue.database),
     )
     assert moved == [ids[0], ids[2]]
     assert Job.objects.using(queue.database).get(queue_name=queue.name).pk == ids[1]

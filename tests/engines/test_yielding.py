@@ -66,7 +66,7 @@ def until_it_waits(engine: Engine, act: "Future[Any]", waits: str = WAITS) -> No
 
 
 def cancels(engine: Engine) -> Any:
-    return control.cancel(Job.objects.using(engine.alias).values_list("pk", flat=True), engine.alias)
+    return control.cancel(Job.objects.using(engine.alias).values_list("pk", flat=True), using=engine.alias)
 
 
 def publishes(engine: Engine) -> Any:

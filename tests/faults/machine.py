@@ -18,6 +18,7 @@ from django_vtqueue.core.settlement import abandoned, failed, released, released
 from django_vtqueue.exceptions import DuplicateJob, WorkerDied
 from django_vtqueue.queue import dead_letters
 from django_vtqueue.queue.clock_repair import ClockRepair
+from django_vtqueue.queue.discarding import discard_jobs, discard_letters
 from django_vtqueue.queue.ended_leases import bury_overdue
 from django_vtqueue.queue.settling import settle
 from django_vtqueue.queue.unique import insert_with_keys
@@ -206,7 +207,7 @@ class QueueAgainstModel(Agreement):
         self.tables_and_model_agree()
         held = [row for row in self.model.jobs.values() if row.state == states.RUNNING]
         for row in held[which % (2 * len(held)) :][:1] if held else ():
-            assert bool(control.cancel([row.id], self.alias)) == self.model.cancel(row, self.clock.instant)
+            assert bool(control.cancel([row.id], using=self.alias)) == self.model.cancel(row, self.clock.instant)
 
     @precondition(lambda self: self.ahead)
     @rule(told=st.booleans())
@@ -378,7 +379,7 @@ class QueueAgainstModel(Agreement):
     def requeue(self, which: int) -> None:
         dead = [row for row in self.model.jobs.values() if row.state == states.FAILED]
         for row in dead[which:][:1] or self.some_job(which):
-            moved = dead_letters.requeue(row.id, self.alias)
+            moved = dead_letters.requeue(row.id, using=self.alias)
             moves = row.state == states.FAILED and self.model.requeue(row, self.clock.instant)
             assert [job_id.hex for job_id in moved] == [row.id] * moves
 
@@ -388,7 +389,7 @@ class QueueAgainstModel(Agreement):
         """Afterwards it is no dead letter; one that was none is left alone."""
         for row in self.some_job(which):
             gone = [row.id] * (row.state == states.FAILED)
-            assert [job_id.hex for job_id in dead_letters.discard(row.id, self.alias)] == gone
+            assert [job_id.hex for job_id in discard_letters(row.id, using=self.alias)] == gone
             self.model.forget(gone)
 
     @precondition(many)
@@ -396,14 +397,14 @@ class QueueAgainstModel(Agreement):
     def run_now(self, which: int) -> None:
         for row in self.some_job(which):
             waits = row.state == states.READY and row.due_at >= self.clock.instant
-            assert [job_id.hex for job_id in control.run_now([row.id], self.alias)] == [row.id] * waits
+            assert [job_id.hex for job_id in control.run_now([row.id], using=self.alias)] == [row.id] * waits
             row.due_at = self.clock.instant if waits else row.due_at
 
     @rule(which=pick)
     def cancel(self, which: int) -> None:
         """What waits is dead, what runs is asked; the rest is left alone."""
         for row in self.some_job(which):
-            told = [job_id.hex for job_id in control.cancel([row.id], self.alias)]
+            told = [job_id.hex for job_id in control.cancel([row.id], using=self.alias)]
             assert told == [row.id] * self.model.cancel(row, self.clock.instant)
 
     @precondition(many)
@@ -412,7 +413,7 @@ class QueueAgainstModel(Agreement):
         """Of jobs, not of letters; what is held stays."""
         for row in self.some_job(which):
             gone = [row.id] * (row.state == states.SUCCESSFUL or row.id in self.model.unheld(self.clock.instant))
-            assert [job_id.hex for job_id in control.delete([row.id], self.alias)] == gone
+            assert [job_id.hex for job_id in discard_jobs([row.id], using=self.alias)] == gone
             self.model.forget(gone)
 
     @precondition(many)

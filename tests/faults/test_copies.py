@@ -200,7 +200,7 @@ class Overflow(RuleBasedStateMachine):
     @rule(which=pick)
     def cancel(self, which: int) -> None:
         job_id, job = list(self.jobs.items())[which % len(self.jobs)]
-        control.cancel([job_id], self.alias)
+        control.cancel([job_id], using=self.alias)
         if job.state == states.READY:
             job.state = states.FAILED
         job.asked = job.asked or job.state == states.RUNNING

@@ -630,7 +630,7 @@ class Load:
         if step == "enqueue":
             self.enqueue(which, random.choice(["enqueue", "enqueue_in_a_transaction", "enqueue_and_close"]))
         elif step == "copy":
-            # Not the index: who closes that amid a transaction of the same process loses commits (docs/backups.md).
+            # Not the index: who closes that amid a transaction of the same process loses commits (guides/backups.md).
             self.sites[which]("copy_by_a_task", self.database.path, self.copies, self.done, "-wal")
         elif step == "open":
             self.sites[which]("open_and_close", self.database.path)

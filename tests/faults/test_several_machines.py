@@ -206,5 +206,5 @@ def test_people_ask_from_another_host(shop: Shop) -> None:
 STOP = """
 from django_vtqueue import control
 from django_vtqueue.models import WorkerProcess
-assert control.ask(WorkerProcess.objects.values_list("pk", flat=True), "stop")
+assert control.stop_workers(WorkerProcess.objects.values_list("pk", flat=True))
 """

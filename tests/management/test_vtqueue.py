@@ -333,7 +333,7 @@ def test_a_stop_is_not_taken_back(later: str) -> None:
     """Whatever a worker is asked later, its row says that it stops, which it does."""
     row = worker("web1:1:aa")
     for to in ("stop", later):
-        assert control.ask(row.pk, to) == [row.pk]  # one id, or several
+        assert control.ASKED_TO[to](row.pk) == [row.pk]  # one id, or several
     row.refresh_from_db()
     assert row.asked_to == "stop"
 

@@ -60,8 +60,8 @@ def test_cut_off_after_the_first_commit(pair: Pair) -> None:
 
 
 def rescue(source: str, target: str) -> None:
-    """Do what docs/moving.md says for a target that is gone."""
-    text = (ROOT / "docs/moving.md").read_text()
+    """Do what docs/guides/moving.md says for a target that is gone."""
+    text = (ROOT / "docs/guides/moving.md").read_text()
     lines = "\n".join(re.findall(r"^>>> (.*)$", text, re.MULTILINE))
     exec(lines.replace('"default"', repr(source)).replace('"postgres"', repr(target)))
 
@@ -71,7 +71,7 @@ def test_a_target_that_is_gone(pair: Pair, empty_file: Path, tmp_path: Path) -> 
     row = job(pair.source)
     loaded(pair)
     with reached({"NAME": shutil.copy(empty_file, tmp_path / "other.sqlite3")}, "other"):
-        with pytest.raises(MoveRefused, match=r"with 1 rows under way.* docs/moving\.md"):
+        with pytest.raises(MoveRefused, match=r"with 1 rows under way.* guides/moving\.html"):
             Move(pair.source, "other").go()
         rescue(pair.source, "other")
         Move(pair.source, "other").go()

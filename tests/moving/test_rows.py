@@ -32,7 +32,7 @@ def fill(alias: str) -> None:
     job(alias, **HAS_ENDED, result={"x": [1]}, started_at=HOUR_AGO + 2, kept_until=clock.now() + 10**12, claims=1)
     parent = job(alias, due_at=datetime(2999, 1, 1, tzinfo=UTC), cancelled_at=HOUR_AGO, cancelled_by="anna")
     job(alias, **HAS_ENDED, parent_id=parent.pk, progress_text="half")
-    letter(alias, parent_id=parent.pk, note="seen", acknowledged_at=HOUR_AGO, acknowledged_by="bob")
+    letter(alias, parent_id=parent.pk, note="seen", reviewed_at=HOUR_AGO, reviewed_by="bob")
     letter(alias, history=StoredText("[1, 2,3]"), steps={}, message="Boom", claims=4, kept_until=clock.now() + 10**12)
     QueueState(queue_name="emails", paused_at=HOUR_AGO, paused_by="anna", reason="SMTP").save(using=alias)
     Requeue(

@@ -56,7 +56,7 @@ def test_no_queue_of_that_name(name: str, alias: str) -> None:
         lambda: pause(name, using=alias),
         lambda: resume(name, using=alias),
         lambda: control.move([], name, using=alias),
-        lambda: requeue([], alias, queue_name=name),
+        lambda: requeue([], using=alias, queue_name=name),
     ]
     for attempt in attempts:
         with pytest.raises(ValueError, match=r"is reserved for Lease and SlotCycle.*does not begin with 'lease:'"):
@@ -93,7 +93,7 @@ def test_control_leaves_them_out(lease: Lease, alias: str) -> None:
         for change in (
             control.run_now,
             control.cancel,
-            control.delete,
+            control.discard,
             lambda ids, using: control.move(ids, "other", using=using),
             lambda ids, using: control.change_priority(ids, 5, using=using),
         ):

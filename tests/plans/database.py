@@ -32,7 +32,7 @@ FILL_LETTERS = """
 WITH RECURSIVE n(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM n WHERE n < :rows - 1)
 INSERT INTO vtqueue_deadletter (
     id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, enqueued_at, died_at,
-    exception_class, message, fingerprint, payload, history, acknowledged_at
+    exception_class, message, fingerprint, payload, history, reviewed_at
 ) SELECT printf('e%031x', n), 'q' || (n % 5), 'app.tasks.t' || (n % 7), 0, 1, 1, 1, '', 1, :now, :now - n,
     'app.E' || (n % 11), 'm' || n, 'f' || (n % 13), '{}', '[]', CASE WHEN n % 5 THEN NULL ELSE :now END FROM n"""
 

@@ -11,11 +11,10 @@ import pytest
 from django.db import connections
 from pytest_django import DjangoDbBlocker
 
-from django_vtqueue import throughput
 from django_vtqueue.admin import letter_groups
 from django_vtqueue.core.counts import MINUTE
 from django_vtqueue.core.ids import new_uuid
-from django_vtqueue.inspection import overview, parked_keys, trees
+from django_vtqueue.inspection import overview, parked_keys, throughput, trees
 from django_vtqueue.inspection.charts import charted
 from django_vtqueue.inspection.holdings import cycles, holdings
 from django_vtqueue.inspection.lists import ListQuery, count_jobs, ending, list_jobs, list_letters
@@ -51,7 +50,7 @@ READERS: dict[str, tuple[Callable[[], object], int]] = {
     "names of exceptions": (lambda: overview.names(ALIAS, "exception_class", 100), 100),
     "sizes": (lambda: overview.sizes(ALIAS, 100, 100), 100),
     "letters": (lambda: overview.letters(ALIAS, 100, 100), 100),
-    "acknowledged": (lambda: overview.acknowledged(ALIAS, 100, 100), 100),
+    "reviewed": (lambda: overview.reviewed(ALIAS, 100, 100), 100),
     "backlogs": (lambda: overview.backlogs(ALIAS, ["q0", "q1"], NOW, 20), 400),
     "held": (lambda: overview.held(ALIAS, 100, NOW), 100),
     "begun": (lambda: overview.begun(ALIAS, ["w1", "w2"], 5, 100, NOW), 200),
@@ -78,7 +77,7 @@ READERS: dict[str, tuple[Callable[[], object], int]] = {
     "dead letters": (letters(), 500),
     "dead letters of one queue": (letters(queue_name="q1"), 500),
     "dead letters of a queue and a task": (letters(queue_name="q1", task_path="app.tasks.t1", since=NOW - 9000), 500),
-    "dead letters of an exception": (letters(exception_class="app.E1", acknowledged=True), 500),
+    "dead letters of an exception": (letters(exception_class="app.E1", reviewed=True), 500),
     "dead letters of a group": (letters(fingerprint="f1", task_path="app.tasks.t1", queue_name="q1"), 500),
     "tree": (lambda: trees.tree(next(iter(Job.objects.using(ALIAS)[:1]))), 100),
     "children": (lambda: trees.children([new_uuid() for _ in range(200)], ALIAS, 50), 300),

@@ -19,7 +19,8 @@ from django_vtqueue.engines import engine_for
 from django_vtqueue.inspection import overview
 from django_vtqueue.inspection.holdings import holdings
 from django_vtqueue.inspection.lists import ListQuery, count_jobs, list_jobs
-from django_vtqueue.models import ANY_NAME, Job, waiting_jobs
+from django_vtqueue.models import Job
+from django_vtqueue.models.jobs import ANY_NAME, waiting_jobs
 
 from ..conftest import reached
 from ..fake_clock import at

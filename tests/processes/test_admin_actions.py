@@ -22,7 +22,7 @@ ACTIONS: dict[str, Callable[[list[str], int], list[UUID]]] = {
     "change priority": lambda ids, turn: control.change_priority(ids, turn % 100, using=ALIAS) and [],
     "move": lambda ids, turn: control.move(ids, f"queue{turn % 2}", using=ALIAS) and [],
     "run now": lambda ids, turn: control.run_now(ids, using=ALIAS) and [],
-    "delete": lambda ids, turn: control.delete(ids[-1:], using=ALIAS),
+    "delete": lambda ids, turn: control.discard(ids[-1:], using=ALIAS),
 }
 
 

@@ -46,7 +46,7 @@ def wait_for_renewals(database: Database, job_id: str, leases: float = 2) -> Non
 def ask(database: Database, to: str) -> None:
     """Ask all workers to be quiet, or to work again: each says so."""
     ids = [row["worker_id"] for row in database.workers()]
-    assert control.ask(ids, to, using=ALIAS)
+    assert control.ASKED_TO[to](ids, using=ALIAS)
 
 
 @contextmanager

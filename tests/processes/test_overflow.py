@@ -168,7 +168,7 @@ def test_consumers_obey_the_same_rule(database: Database, start: Start, tmp_path
 def test_a_cancelled_job_ends_with_its_copies(database: Database, tmp_path: Path, copies: Copies) -> None:
     """All of them are told; the job is a dead letter when the last one has stopped."""
     job_id, workers = copies()
-    assert control.cancel(job_id, ALIAS, by="anna")
+    assert control.cancel(job_id, using=ALIAS, by="anna")
     wait_until(lambda: database.letter(job_id))
     wait_until(lambda: all((tmp_path / f"{worker.pid}.told").exists() for worker in workers))
     wait_until(lambda: sum(len(worker.lines("copy")) for worker in workers) == 1)

@@ -98,7 +98,7 @@ def test_two_people_at_once(database: Database, start_worker: Start, tmp_path: P
 
     def send(place: int) -> None:
         for start in range(0, len(ids), 20):
-            moved[place] += dead_letters.requeue(ids[start : start + 20], ALIAS, by=str(place))
+            moved[place] += dead_letters.requeue(ids[start : start + 20], using=ALIAS, by=str(place))
         connections[ALIAS].close()
 
     people = [Thread(target=send, args=[place]) for place in range(2)]

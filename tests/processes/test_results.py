@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from django_vtqueue import await_for_result, wait_for_result
+from django_vtqueue import async_wait_for_result, wait_for_result
 from django_vtqueue.core import clock
 from tests.project import tasks
 
@@ -20,7 +20,7 @@ import asyncio, sys
 import django
 django.setup()
 from django.db import transaction
-from django_vtqueue import await_for_result, wait_for_result
+from django_vtqueue import async_wait_for_result, wait_for_result
 from django_vtqueue.tasks import awaiting_results
 from django_vtqueue.tasks.compat import TaskResultDoesNotExist
 from tests.project import tasks
@@ -35,7 +35,7 @@ ASYNC = f"""{WAIT}
 async def both():
     results = [await tasks.hold.aenqueue(sys.argv[1]), await tasks.hold.aenqueue(sys.argv[1], "other")]
     print("waits", flush=True)
-    ended = await asyncio.gather(*[await_for_result(result, 60) for result in results])
+    ended = await asyncio.gather(*[async_wait_for_result(result, 60) for result in results])
     print("ended", *[result.return_value for result in ended], flush=True)
 asyncio.run(both())
 """
@@ -82,7 +82,7 @@ def test_a_wait_that_ends_without_a_result(start: Start) -> None:
     """The time is up, the row is not kept, a transaction would have to end first: each is an error of its own."""
     code = """
 result = tasks.add.enqueue(1, 2)
-for wait in (lambda: wait_for_result(result, 0.1), lambda: asyncio.run(await_for_result(result, timeout=0.1))):
+for wait in (lambda: wait_for_result(result, 0.1), lambda: asyncio.run(async_wait_for_result(result, timeout=0.1))):
     try:
         wait()
     except TimeoutError as error:
@@ -158,5 +158,5 @@ def test_each_names_itself() -> None:
     """An error of the one for async code names that one."""
     with pytest.raises(TypeError, match=r"^wait_for_result takes what"):
         wait_for_result("x")  # type: ignore[type-var]
-    with pytest.raises(TypeError, match=r"^await_for_result takes what"):
-        asyncio.run(await_for_result("x"))  # type: ignore[type-var]
+    with pytest.raises(TypeError, match=r"^async_wait_for_result takes what"):
+        asyncio.run(async_wait_for_result("x"))  # type: ignore[type-var]

@@ -39,7 +39,7 @@ def test_one_runs_at_a_time(database: Database, drain: Start) -> None:
     jobs = database.enqueue_many(transactional.count, [("x",)] * 200)
     drain("--processes", "2")
     assert database.succeeded(*jobs)
-    assert {database.job(job_id)["claims"] for job_id in jobs} == {1}  # and none is claimed ahead: see docs/worker.md
+    assert {database.job(job_id)["claims"] for job_id in jobs} == {1}  # and none is claimed ahead: see guides/worker.md
     assert database.rows("SELECT value FROM project_effect")[0]["value"] == 200
 
 

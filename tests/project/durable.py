@@ -48,7 +48,7 @@ def order(context: JobContext, order_id: int) -> list[Any]:
 @task(takes_context=True)
 async def aorder(context: JobContext, order_id: int) -> list[Any]:
     paid = await context.astep("charge", acharge, order_id)
-    shipped = await context.await_for("shipped", timeout=3 * DAY)
+    shipped = await context.async_wait_for("shipped", timeout=3 * DAY)
     await context.asleep("two weeks", 14 * DAY)
     await context.astep("mail", note, "mail")
     return [paid["paid"], shipped]

@@ -14,6 +14,7 @@ from pytest_django import Settings
 from django_vtqueue import Queue, control, requeue
 from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.queue import dead_letters
+from django_vtqueue.queue.discarding import discard_jobs, discard_letters
 from django_vtqueue.tasks.lookup import loaded_task
 from tests.project import tasks
 
@@ -52,12 +53,14 @@ VERBS = {
     "run now": control.run_now,
     "change priority": partial(control.change_priority, priority=5),
     "move": partial(control.move, queue_name="other"),
-    "delete": control.delete,
+    "discard": control.discard,
+    "discard a job": discard_jobs,
     "cancel": control.cancel,
     "requeue": requeue,
-    "discard": dead_letters.discard,
-    "acknowledge": partial(dead_letters.acknowledge, by="anna", note="seen"),
+    "discard a letter": discard_letters,
+    "review": partial(dead_letters.mark_reviewed, by="anna", note="seen"),
 }
+GONE = {control.discard, discard_jobs, discard_letters}
 every_verb = pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS)
 
 
@@ -69,9 +72,24 @@ def one_of_each(verb: Any, *ids: UUID) -> list[UUID]:
     row.pop("visible_at")
     for job_id in ids:
         job = Job.objects.create(**{**row, "id": job_id})
-        if verb in (requeue, dead_letters.discard, VERBS["acknowledge"]):
+        if verb in (requeue, discard_letters, VERBS["review"]):
             control.cancel(job)
     return [*ids]
+
+
+@pytest.mark.django_db
+def test_jobs_and_letters_are_discarded_by_one_call() -> None:
+    """Whatever has the id goes, but for what a worker holds; of a job and a letter of one end the caller is told."""
+    queue = Queue("q")
+    held = queue.publish("held")
+    claimed = queue.claim()
+    assert claimed
+    assert claimed.id == held
+    job, letter = queue.publish("job"), queue.publish("letter")
+    control.cancel(letter)
+    assert DeadLetter.objects.get().pk == letter
+    assert control.discard([held, str(letter), job.hex[-20:]]) == [letter, job]
+    assert [row.pk for row in [*Job.objects.all(), *DeadLetter.objects.all()]] == [held]
 
 
 @pytest.mark.django_db
@@ -106,15 +124,15 @@ def test_an_unknown_id_is_no_error(verb: Any) -> None:
     [job_id] = one_of_each(verb, uuid4())
     unknown = uuid4()
     done = verb([job_id, unknown, "0123456789abcdef"])
-    gone = [unknown] if verb in (control.delete, dead_letters.discard) else []  # what was never there is gone, too
+    gone = [unknown] if verb in GONE else []  # what was never there is gone, too
     assert done == [job_id, *gone]
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("verb", [control.delete, dead_letters.discard], ids=["delete", "discard"])
+@pytest.mark.parametrize("verb", [discard_jobs, discard_letters], ids=["delete", "discard"])
 def test_what_is_in_the_other_table_is_not_gone(verb: Any) -> None:
     """A dead letter is no job that was deleted, nor a job a letter that was discarded: it is there as before."""
-    other: Any = dead_letters.discard if verb is control.delete else control.delete
+    other: Any = discard_letters if verb is discard_jobs else discard_jobs
     [job_id] = one_of_each(other, uuid4())
     assert verb([job_id]) == []
     assert Job.objects.filter(pk=job_id).exists() or DeadLetter.objects.filter(pk=job_id).exists()
@@ -162,7 +180,7 @@ def test_any_number_of_ids(verb: Callable[[list[str]], list[UUID]]) -> None:
     others = [f"{number:032x}" for number in range(3 * PARAMETERS)]
     done = verb([*others, str(waiting), str(dead)])
     assert {waiting, dead} & set(done)
-    assert len(done) == 1 or verb in (control.delete, dead_letters.discard)  # what was never there is gone, too
+    assert len(done) == 1 or verb in GONE  # what was never there is gone, too
 
 
 @pytest.mark.django_db
@@ -180,7 +198,7 @@ def test_no_job_goes_to_a_queue_that_no_backend_has(settings: Settings, verb: An
 @pytest.mark.django_db
 def test_who_does_it_is_a_text() -> None:
     """What is none is an error in words, and nothing is done; a longer name than is stored is cut."""
-    verbs = [control.cancel, requeue, partial(dead_letters.acknowledge, note="seen")]
+    verbs = [control.cancel, requeue, partial(dead_letters.mark_reviewed, note="seen")]
     for verb in verbs:
         [job_id] = one_of_each(requeue, uuid4()) if verb is not control.cancel else one_of_each(verb, uuid4())
         for by in (None, 7, b"anna"):

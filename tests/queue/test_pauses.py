@@ -105,8 +105,8 @@ def test_resume_says_whether_it_was_paused(time: FakeClock) -> None:
         ({"until": datetime(2027, 1, 15, 8, tzinfo=UTC)}, ValueError, "which is over: it is "),
         ({"until": datetime(2030, 1, 1)}, ValueError, "until is a naive datetime while USE_TZ is on"),
         ({"until": "15:00"}, ValueError, "A duration is a number of seconds .* or a timedelta, not '15:00'"),
-        ({"reason": "x" * 256}, ValueError, "reason has 256 characters, but 255 at the most are kept"),
-        ({"by": "x" * 151}, ValueError, "by has 151 characters, but 150 at the most"),
+        ({"reason": "x" * 256}, ValueError, "reason has 256 characters, but at most 255 are kept"),
+        ({"by": "x" * 151}, ValueError, "by has 151 characters, but at most 150"),
         ({"reason": None}, TypeError, "reason is None, but must be a text"),
     ],
 )

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from django_vtqueue import requeueing
+from django_vtqueue import control, requeueing
 from django_vtqueue.core import clock
 from django_vtqueue.models import DeadLetter, Job, Requeue
 from django_vtqueue.queue import dead_letters
@@ -249,7 +249,7 @@ def test_values_that_are_not_allowed(values: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["[]", '{"queue": "a"}', '{"queue_name": 3}', '{"acknowledged": 1}', '{"died_to": true}', "{"]
+    "text", ["[]", '{"queue": "a"}', '{"queue_name": 3}', '{"reviewed": 1}', '{"died_to": true}', "{"]
 )
 def test_criteria_that_are_none(text: str) -> None:
     """What is not understood is refused: with a criterion left out, letters would go that were not meant."""
@@ -257,17 +257,33 @@ def test_criteria_that_are_none(text: str) -> None:
         Criteria.from_json(text)
 
 
+def test_from_code() -> None:
+    """``control.requeue_matching`` takes the criteria by their names, moments as datetimes, both included."""
+    now = clock.now()
+    moment = clock.from_instant(now - 50)
+    wanted = letter(queue_name="q", died_at=now - 50)
+    others = [letter(queue_name="other", died_at=now - 50), letter(queue_name="q", died_at=now - 51)]
+    run = control.requeue_matching(
+        queue_name="q", died_after=moment, died_before=moment, to_queue="to", to_priority=7, by="anna"
+    )
+    assert (run.matched, run.created_by) == (1, "anna")
+    run_pending(raise_errors=False)
+    assert set(DeadLetter.objects.exclude(pk=wanted.pk).values_list("pk", flat=True)) == {row.pk for row in others}
+    with pytest.raises(ValueError, match="rate is 0"):
+        control.requeue_matching(rate=0)
+
+
 def test_criteria() -> None:
     """Each narrows what is meant, and all of them come back from their stored form."""
     now = clock.now()
     values: dict[str, Any] = {"queue_name": "q", "task_path": "t", "exception_class": "E", "fingerprint": "f"}
     wanted = letter(**values, died_at=now - 50)
-    dead_letters.acknowledge(wanted, by="anna", note="seen")
+    dead_letters.mark_reviewed(wanted, by="anna", note="seen")
     for name in values:
-        dead_letters.acknowledge(letter(**values | {name: "other"}, died_at=now - 50), by="", note="")
+        dead_letters.mark_reviewed(letter(**values | {name: "other"}, died_at=now - 50), by="", note="")
     letter(**values, died_at=now - 50)
-    dead_letters.acknowledge([letter(**values, died_at=now - 61), letter(**values, died_at=now - 39)], by="", note="")
-    criteria = Criteria(**values, acknowledged=True, died_from=now - 60, died_to=now - 40)
+    dead_letters.mark_reviewed([letter(**values, died_at=now - 61), letter(**values, died_at=now - 39)], by="", note="")
+    criteria = Criteria(**values, reviewed=True, died_from=now - 60, died_to=now - 40)
     assert [row.pk for row in Criteria.from_json(criteria.to_json()).letters("default")] == [wanted.pk]
     assert criteria.count("default") == 1
 

@@ -14,17 +14,18 @@ from django_vtqueue import Queue, control, requeueing
 from django_vtqueue.models import Job
 from django_vtqueue.queue import dead_letters
 from django_vtqueue.queue.dead_letters import Criteria
+from django_vtqueue.queue.discarding import discard_jobs, discard_letters
 
 Verb = Callable[[str, UUID, UUID, UUID], Any]
 VERBS: dict[str, Verb] = {
-    "run now": lambda alias, job, letter, run: control.run_now([job], alias),
-    "change priority": lambda alias, job, letter, run: control.change_priority([job], 5, alias),
-    "move": lambda alias, job, letter, run: control.move([job], "other", alias),
-    "delete": lambda alias, job, letter, run: control.delete([job], alias),
-    "cancel": lambda alias, job, letter, run: control.cancel([job], alias),
-    "requeue": lambda alias, job, letter, run: dead_letters.requeue(letter, alias),
-    "acknowledge": lambda alias, job, letter, run: dead_letters.acknowledge(letter, alias, by="anna", note="seen"),
-    "discard": lambda alias, job, letter, run: dead_letters.discard(letter, alias),
+    "run now": lambda alias, job, letter, run: control.run_now([job], using=alias),
+    "change priority": lambda alias, job, letter, run: control.change_priority([job], 5, using=alias),
+    "move": lambda alias, job, letter, run: control.move([job], "other", using=alias),
+    "delete": lambda alias, job, letter, run: discard_jobs([job], using=alias),
+    "cancel": lambda alias, job, letter, run: control.cancel([job], using=alias),
+    "requeue": lambda alias, job, letter, run: dead_letters.requeue(letter, using=alias),
+    "review": lambda alias, job, letter, run: dead_letters.mark_reviewed(letter, using=alias, by="anna", note="seen"),
+    "discard": lambda alias, job, letter, run: discard_letters(letter, using=alias),
     "pause": lambda alias, job, letter, run: Queue("q", alias).pause() is None,
     "resume": lambda alias, job, letter, run: Queue("paused", alias).resume(),
     "requeue many": lambda alias, job, letter, run: requeueing.start(Criteria(), using=alias),
@@ -82,7 +83,7 @@ def test_a_transaction_writes_before_it_reads(alias: str, verb: Verb, around: bo
     run = requeueing.start(Criteria(), using=alias)
     if verb is VERBS["go on with that"]:
         assert run.step
-        control.delete([run.step], alias)
+        discard_jobs([run.step], using=alias)
     path = connections[alias].settings_dict["NAME"]
     with (
         closing(sqlite3.connect(path, isolation_level=None)) as other,

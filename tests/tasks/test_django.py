@@ -31,11 +31,12 @@ from django.dispatch import Signal
 from django.utils import timezone
 from pytest_django import DjangoCaptureOnCommitCallbacks, Settings
 
-from django_vtqueue import ClaimedJob, GiveUp, PayloadTooLarge, Queue, Retry, UnknownTask, enqueue_many, task
+from django_vtqueue import ClaimedJob, GiveUp, PayloadTooLarge, Queue, Retry, enqueue_many, task
 from django_vtqueue.backend import VTQueueBackend
 from django_vtqueue.core import clock
 from django_vtqueue.core.clock import to_instant
 from django_vtqueue.core.job import Scope
+from django_vtqueue.exceptions import UnknownTask
 from django_vtqueue.models import DeadLetter, Job, WorkerProcess
 from django_vtqueue.queue import doorbell, publishing, workers
 from django_vtqueue.tasks.compat import (

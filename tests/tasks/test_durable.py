@@ -394,6 +394,22 @@ def test_steps_that_raise_what_is_no_common_exception(kind: str) -> None:
     assert effects() == {}
 
 
+def test_after_its_time_a_wait_returns_what_it_was_told_to() -> None:
+    """Also in a later attempt, while an event without a value is None: a task can tell one from the other."""
+    default = "none has come"
+
+    def wait(context: Any) -> tuple[Any, Any]:
+        found = context.wait_for("said", default=default), context.wait_for("unsaid", timeout=60, default=default)
+        context.sleep("nap", 60)
+        return found
+
+    result = run(wait)
+    send_event(result.id, "said")
+    run_pending(until=DAY)
+    result.refresh()
+    assert result.return_value == [None, default]
+
+
 def test_changed_waits() -> None:
     """A job that waits for something else than its code asks for now is a mismatch, too."""
     run(lambda context: context.sleep("nap", 60))

@@ -224,7 +224,7 @@ def test_parked_jobs_are_jobs(settings: Settings, how: str) -> None:
     if how == "purge":
         assert queue.purge() == 1
     elif how == "delete":
-        assert control.delete(parked) == [parked]
+        assert control.discard(parked) == [parked]
     elif how == "cancel":
         assert control.cancel(parked) == [parked]
     elif how == "move":

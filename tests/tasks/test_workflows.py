@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from django_vtqueue import StepError, TaskResultStatus, call, chain, control, group, requeue
-from django_vtqueue.exceptions import UnknownTask
+from django_vtqueue import TaskResultStatus, call, chain, control, group, requeue
+from django_vtqueue.exceptions import StepError, UnknownTask
 from django_vtqueue.models import DeadLetter, Job
 from django_vtqueue.tasks.compat import BaseTaskBackend, InvalidTask
 from django_vtqueue.tasks.signatures import shown_call
@@ -243,13 +243,23 @@ def test_what_is_no_call() -> None:
         chain(shop.fetch)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="then takes call"):
         group([], then=shop.report)  # type: ignore[arg-type]
-    for wrong in ("", {}, None, call(shop.send, 1)):
-        with pytest.raises(TypeError, match="group takes a list"):
+    for wrong in ("", {}, None, [None], [[]]):
+        with pytest.raises(TypeError, match=r"group takes call\(task, …\)"):
             group(wrong)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="group takes a list"):
-        group(call(shop.send, 1), call(shop.send, 2))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="at least one call"):
-        chain()
+    with pytest.raises(TypeError, match="group takes call"):
+        group([call(shop.send, 1)], call(shop.send, 2))  # type: ignore[list-item]
+    for none in ([], [[]]):
+        with pytest.raises(ValueError, match="at least one call"):
+            chain(*none)
+
+
+def test_calls_are_arguments_or_one_list() -> None:
+    """A chain and a group take both, the list also of a generator."""
+    calls = [call(shop.send, 1), call(shop.send, 2)]
+    assert group(calls) == group(*calls) == group(each for each in calls)
+    assert chain(calls) == chain(*calls) == chain(iter(calls))
+    assert group([]) == group()
+    assert group(chain(calls)).parts == (chain(calls),)
 
 
 def test_other_backends(settings: Any) -> None:

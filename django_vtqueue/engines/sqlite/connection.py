@@ -16,6 +16,7 @@ from django.db.utils import OperationalError
 
 from ...core import clock
 from ...core.job import ClaimKey
+from ...exceptions import StaleTransaction
 from ..routing import shares_disk
 from . import wal
 from .cursor import execute
@@ -24,7 +25,6 @@ from .file_checks import require_safe_file
 from .lock import (
     BUSY,
     READING,
-    StaleTransaction,
     WriteTransaction,
     alone,
     always,

@@ -8,15 +8,17 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 from django.utils.connection import ConnectionDoesNotExist
 
+from ...core.links import page
 from ..routing import shares_disk
 from .file import path_of
 from .mounts import MOST_SKEW, clock_offset, has_passed, mount_of, wrong_mount
 
 LOCAL_HINT = (
     "Put the file on a local disk of the one host that runs the site and its workers, or keep the jobs in PostgreSQL. "
-    "Hosts that must share a file on NFS or a cluster file system need OPTIONS['shared_disk']: see docs/shared-disk.md."
+    "Hosts that must share a file on NFS or a cluster file system need OPTIONS['shared_disk']: see "
+    f"{page('guides/shared-disk')}"
 )
-SHARED_HINT = "Keep the jobs in PostgreSQL, or share the file in another way: see docs/shared-disk.md."
+SHARED_HINT = f"Keep the jobs in PostgreSQL, or share the file in another way: see {page('guides/shared-disk')}"
 
 
 def errors_of_mount(alias: str) -> Iterator[CheckMessage]:

@@ -19,7 +19,6 @@ from django.db.utils import OperationalError
 
 from ...core import clock
 from ...core.backoff import busy_pause
-from ...exceptions import VTQueueError
 
 T = TypeVar("T")
 Pause = Callable[[float, float], float]
@@ -40,18 +39,6 @@ class StaleSnapshot(sqlite3.OperationalError):
 
     sqlite_errorcode = sqlite3.SQLITE_BUSY_SNAPSHOT
     waited = 0.0
-
-
-class StaleTransaction(VTQueueError, OperationalError):
-    """The caller's transaction has read, another connection has written since: SQLite lets this one write no more."""
-
-    def __init__(
-        self,
-        message: str = "database is locked: this transaction has read, another connection has written since, and "
-        "SQLite lets it write no more. Set OPTIONS['transaction_mode'] of the database to 'IMMEDIATE', or write "
-        "before you read in the transaction, or read before it (the ids into a list) and enqueue them in it.",
-    ) -> None:
-        super().__init__(message)
 
 
 def extended_code_of(error: BaseException) -> int:

@@ -11,9 +11,9 @@ from contextlib import suppress
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ...core.clock import monotonic
-from ...exceptions import TaskTimeout
+from ...exceptions import LogDeleted, TaskTimeout
 from ..routing import options_of_database
-from ..trouble import LogDeleted, when_log_is_deleted
+from ..trouble import when_log_is_deleted
 from .condemning import in_place
 from .file import SETTLED, FileExchanged, Inode, log_of, look, path_of
 from .guard import Guard, guard_of, standing_guard

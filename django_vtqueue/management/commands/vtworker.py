@@ -24,7 +24,8 @@ from ...core.job import Scope
 from ...core.text import one_line, printable
 from ...database_checks import TAG
 from ...engines import Engine, Trouble, engine_for
-from ...models import PARKED, Job
+from ...models import Job
+from ...models.jobs import PARKED
 from ...queue.pauses import paused
 from ...queue.schema import mismatch
 from ...runtime.forks import dump_threads_at

@@ -14,7 +14,8 @@ from ...backend import VTQueueBackend
 from ...core.names import is_reserved, refusal
 from ...core.text import printable
 from ...engines import engine_for
-from ...models import RESERVED, Job, waiting_jobs
+from ...models import RESERVED, Job
+from ...models.jobs import waiting_jobs
 from ...queue import pauses
 from ..arguments import login, moment, option_of, remark_on
 

@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from ...backend import VTQueueBackend
-from ...control import ask
+from ...control import ASKED_TO
 from ...core.ids import names_of_workers, shown_worker
 from ...queue.workers import GO_ON, QUIET, STOP, undead
 
@@ -41,5 +41,6 @@ def asked(names: Sequence[str], to: str, database: str) -> Iterator[str]:
     shown = names_of_workers(sorted(undead(database).values_list("pk", flat=True)))
     if unknown := [name for name in names if name not in {*shown, *map(shown_worker, shown)}]:
         raise CommandError(f"There is no worker {', '.join(unknown)}. Workers: {', '.join(shown.values()) or 'none'}.")
-    for worker_id in ask([pk for pk in shown if {pk, shown_worker(pk)} & set(names)], to, using=database):
+    meant = [pk for pk in shown if {pk, shown_worker(pk)} & set(names)]
+    for worker_id in ASKED_TO[to](meant, using=database):
         yield f"asked {shown[worker_id]} to {WORDS[to]}"

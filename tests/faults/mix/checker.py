@@ -1,6 +1,6 @@
 """What is promised of every job, against what happened: each promise is a function that says where it was broken.
 
-Plain values in, sentences out; docs/guarantees.md has the promises.
+Plain values in, sentences out; docs/explanation/guarantees.md has the promises.
 """
 
 from bisect import bisect

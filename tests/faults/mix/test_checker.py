@@ -301,7 +301,7 @@ BAD = {
 
 @pytest.mark.parametrize("told", GOOD)
 def test_what_is_as_promised_breaks_nothing(told: Story) -> None:
-    """What docs/guarantees.md allows is no fault, so a mix that fails has found one."""
+    """What docs/explanation/guarantees.md allows is no fault, so a mix that fails has found one."""
     assert broken(told) == {}
 
 

@@ -170,7 +170,7 @@ def test_every_promise_holds(
     monkeypatch: pytest.MonkeyPatch,
     mix: str,
 ) -> None:
-    """Whatever workers, consumers and the database meet, all that docs/guarantees.md promises is kept.
+    """Whatever workers, consumers and the database meet, all that docs/explanation/guarantees.md promises is kept.
 
     The WAL stays small, and in a long run the memory of the workers. ``kills``: a worker, or a child of one, is killed
     every half second, on a server too. There sessions are ended besides, at length or where all tests run on it.
