@@ -648,7 +648,7 @@ class Load:
     def enqueue(self, which: int, verb: str) -> None:
         text = f"job-{len(self.returned)}-{new_id()}"
         said = self.sites[which](verb, self.done, text)
-        if said.startswith("LogDeleted"):
+        if said.startswith("LogDeleted") or (verb == "enqueue_in_a_transaction" and REFUSED in said):  # by its BEGIN
             self.sites[which].kill()
         else:
             assert "Error" not in said
