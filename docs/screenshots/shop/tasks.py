@@ -2,7 +2,7 @@
 
 import time
 
-from django_vtqueue import GiveUp, TaskContext, task
+from django_vtqueue import GiveUp, JobContext, TaskContext, task
 
 from . import services
 
@@ -50,3 +50,11 @@ def vat_summary(month: str, country: str) -> str:
 @task(queue_name="exports")
 def export_orders(day: str) -> str:
     return day
+
+
+@task(queue_name="exports", takes_context=True)
+def import_orders(context: JobContext, path: str, rows: int = 9) -> int:
+    for row in context.iterate("rows", range(1, rows + 1)):
+        print(f"{path}: row {row} of {rows}", flush=True)
+        time.sleep(0.5)
+    return rows
