@@ -60,7 +60,7 @@ def run_pending(
     ``queue_name``: only those of one queue. ``until`` (a moment, or a duration from now): scheduled tasks and retries
     up to then run too, in the order of their times; what they enqueue has the time that it is then, as far as the queue
     knows: ``timezone.now()`` does not move. Returns the result of each execution, in order. In what it differs from a
-    worker: docs/guides/tasks.md, "Time in a test".
+    worker: docs/guides/testing.md, "Time in a test".
 
     Raises the first error that a task raises, from the task's own frame on, when its outcome is stored: the job waits
     for its next attempt, or is a dead letter. With ``raise_errors=False`` tasks do not raise here: an execution that
