@@ -72,7 +72,7 @@ def test_the_tutorial(tmp_path: Path) -> None:
         browser.click("Dead letters")
         browser.click("importer.tasks.import_products")
         reader.said += browser.text
-        assert '"upload_id": 3' in browser.text
+        assert re.search(r'"upload_id": [23]', browser.text)
 
         reader.follow("Mend the code", exits=[1, 0])
         browser.open("/admin/vtqueue/")
@@ -175,7 +175,7 @@ class Reader:
         env.pop("DJANGO_SETTINGS_MODULE", None)
         command = [sys.executable, "-W", "error", *words]
         with (self.folder / f"{name}.log").open("w") as log:
-            self._processes[name] = start(command, env, output=log.fileno(), cwd=self.folder, fresh=True)
+            self._processes[name] = start(command, env, output=log.fileno(), cwd=self.folder)
 
     def found(self, name: str, pattern: str, times: int = 1) -> list[str]:
         """Return what a pattern finds in the log of a process, if it does so often, else an empty list."""
@@ -224,8 +224,8 @@ class Browser:
         return self.page
 
     def click(self, link: str) -> None:
-        """Follow the first link in the page's contents whose text begins so."""
-        contents = self.page[self.page.index("vtq-tabs") :] if "vtq-tabs" in self.page else self.page
+        """Follow the first link whose text begins so; on a page with a list the first one there."""
+        contents = self.page[max(self.page.find('id="result_list"'), 0) :]
         found = re.search(rf'<a href="([^"]+)"[^>]*>(?:\s|<[^>]+>)*{re.escape(link)}', contents)
         assert found, (link, self.text)
         self.open(html.unescape(found[1]))
