@@ -9,7 +9,7 @@ version = release = __version__
 extensions = ["myst_parser", "sphinx_copybutton"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 4  # links to headings are written as on GitHub: page.md#heading
-exclude_patterns = ["_build", "screenshots"]
+exclude_patterns = ["_build", "prose", "screenshots"]
 suppress_warnings = ["misc.highlighting_failure"]  # JSON with an ellipsis, console with output
 
 html_theme = "furo"

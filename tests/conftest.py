@@ -35,7 +35,16 @@ FILLED = ("vtqueue", "project")  # apps whose tables tests fill
 SMALL = 1 << 18  # bytes of a table in PostgreSQL, with those of rows that are gone
 BROWSER = "tests/browser/"
 # A long file that begins last is waited for alone.
-SLOW_FIRST = ("faults", "browser", "processes", "test_readme.py", "test_checks.py", "test_typing.py", "test_upgrade.py")
+SLOW_FIRST = (
+    "faults",
+    "browser",
+    "processes",
+    "test_readme.py",
+    "test_tutorial.py",
+    "test_checks.py",
+    "test_typing.py",
+    "test_upgrade.py",
+)
 
 # The same examples in every run, however slow the machine is.
 settings.register_profile("steady", derandomize=True, deadline=None, max_examples=50)

@@ -34,6 +34,8 @@ FIRST_STEPS = ROOT / "docs/getting-started/first-steps.md"
 QUICKSTART = [README, ROOT / "docs/getting-started/installation.md", FIRST_STEPS]  # all about one project
 DOCS = sorted(path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts)
 PAGES = [README, *DOCS]
+# Its blocks make a project of their own, in the order of the page: tests/test_tutorial.py follows it.
+TUTORIAL = ROOT / "docs/getting-started/tutorial.md"
 
 BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# (\S+\.py)(, Django 5\.2 only)?\n")
@@ -208,7 +210,9 @@ def test_tasks_that_are_not_repeated(project: Project) -> None:
     )
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if "```python" in page.read_text()], ids=page_name)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page != TUTORIAL and "```python" in page.read_text()], ids=page_name
+)
 def test_examples(page: Path, project: Project) -> None:
     """The files of a page make a project that checks and whose tests pass; its other examples run in order."""
     if page not in QUICKSTART:
