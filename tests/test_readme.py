@@ -32,7 +32,7 @@ PACKAGE = ROOT / "django_vtqueue"
 README = ROOT / "README.md"
 FIRST_STEPS = ROOT / "docs/getting-started/first-steps.md"
 QUICKSTART = [README, ROOT / "docs/getting-started/installation.md", FIRST_STEPS]  # all about one project
-DOCS = sorted(path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts)
+DOCS = sorted(path for path in (ROOT / "docs").rglob("*.md") if not {"_build", "prose"} & {*path.parts})
 PAGES = [README, *DOCS]
 # Its blocks make a project of their own, in the order of the page: tests/test_tutorial.py follows it.
 TUTORIAL = ROOT / "docs/getting-started/tutorial.md"
