@@ -73,7 +73,7 @@ class ModelJob:
 
     def overdue(self, now: int) -> bool:
         """Return whether it waits, and will never start."""
-        waits = self.state == states.READY and self.lease_until is None
+        waits = self.state == states.READY and (self.lease_until or 0) <= now  # a claim need not have unhidden it
         return waits and self.start_by is not None and self.start_by <= now
 
     def has_key(self, queue: str, key: str | None) -> bool:
@@ -334,7 +334,7 @@ class Model:
 
     def renew(self, job: ModelJob, now: int) -> None:
         """Hide a job for its lease from now on; one that was extended for longer stays hidden until then."""
-        job.lease_until = max(job.lease_until or 0, now + job.lease)
+        job.lease_until = max((job.lease_until or 0) + 1, now + job.lease)  # each renewal changes the row
 
     def extend(self, job: ModelJob, until: int, *, kept_up: bool) -> None:
         """Hide a job until a moment; where its lease is kept up, no shorter than before. Later claims know nothing."""
