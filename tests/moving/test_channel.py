@@ -71,7 +71,7 @@ def test_a_target_that_is_gone(pair: Pair, empty_file: Path, tmp_path: Path) -> 
     row = job(pair.source)
     loaded(pair)
     with reached({"NAME": shutil.copy(empty_file, tmp_path / "other.sqlite3")}, "other"):
-        with pytest.raises(MoveRefused, match=r"with 1 rows under way.* guides/moving\.html"):
+        with pytest.raises(MoveRefused, match=r"with 1 rows under way.*guides/moving\.html"):
             Move(pair.source, "other").go()
         rescue(pair.source, "other")
         Move(pair.source, "other").go()
