@@ -301,7 +301,7 @@ class Engine(Portable, Settling, RowLocks, Overflow, Limiting, DurableSteps, Clo
 
     @abstractmethod
     def depth(self, queue_name: str, limit: int) -> int:
-        """Return how many jobs of a queue wait (due, scheduled or retrying, not held), counted up to ``limit``."""
+        """Return how many jobs of a queue wait, for whatever reason, and are not held, counted up to ``limit``."""
 
     @abstractmethod
     def prune(self, now: int, limit: int) -> int:
