@@ -34,7 +34,7 @@ def main() -> None:
             worst = max(worst, max(run.ended for run in done) - min(run.enqueued for run in done))
         plural = "s" if count > 1 else ""
         goal = "no wait for a long job"
-        show(f"{count} worker{plural}: longest wait of short jobs, a slot free", max(waits) * 1000, "ms", goal=goal)
+        show(f"{count} worker{plural}: longest wait of short jobs, a thread free", max(waits) * 1000, "ms", goal=goal)
         show(f"{count} worker{plural}: the same, p99", percentile(waits, 99) * 1000, "ms")
         best = LONG * round(given.jobs * given.long_percent / 100) / (count * THREADS)
         show(f"{count} worker{plural}: all done after (raw: the long ones, packed)", worst, "s", best)

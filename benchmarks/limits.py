@@ -73,7 +73,7 @@ def main() -> None:
             found.append(timed(engine, plain, given.calls, 1))
     what = f"claim and settlement beside {given.blocked:,} blocked jobs (raw: none)"
     show(what, median(beside) * 1e6, "µs", median(alone) * 1e6, "1.2 times or less")
-    show("all of them parked, once", median(parking), "s")
+    show("all of them blocked, once", median(parking), "s")
     for count in (1, 10):
         for what, task, queue in (
             ("jobs without any, limits in the settings", tasks.noop, "default"),

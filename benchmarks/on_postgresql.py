@@ -37,7 +37,7 @@ KINDS = {  # worker, state, priority, queue, due_at, lease_until, finished_at, m
     "due, another queue": "'', 'READY', 0, 'other', {now} - n, NULL, NULL, NULL, NULL",
     "due at one moment": "'', 'READY', 0, 'default', {now}, NULL, NULL, NULL, NULL",
     "kept": f"'raw', 'SUCCESSFUL', 0, 'default', {{now}} - {DAY}, NULL, {{now}} - n, NULL, NULL",
-    "parked": "'', 'READY', 0, 'default', 253402300799999999, NULL, NULL, {now} - n, 'key' || n % 1000",
+    "blocked": "'', 'READY', 0, 'default', 253402300799999999, NULL, NULL, {now} - n, 'key' || n % 1000",
     "dead": "",
 }
 OTHERS = """

@@ -1,18 +1,19 @@
-"""The tables of the performance page, made from kept figures: the text between its comments is replaced."""
+"""The tables of the performance pages, made from kept figures: the text between their comments is replaced."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .figures import number
 from .kept import FOLDER, Run
 
-PAGE = FOLDER.with_name("performance.md")
+PAGES = [FOLDER.with_name(name) for name in ("performance.md", "performance-tables.md")]
 PLACE = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
-def fill(runs: Mapping[str, Run], page: Path = PAGE) -> None:
-    page.write_text(filled(page.read_text(), runs))
+def fill(runs: Mapping[str, Run], pages: Sequence[Path] = PAGES) -> None:
+    for page in pages:
+        page.write_text(filled(page.read_text(), runs))
 
 
 def filled(text: str, runs: Mapping[str, Run]) -> str:
