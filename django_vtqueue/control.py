@@ -1,4 +1,4 @@
-"""What operators do: with jobs and dead letters, queues and workers, from code as in the admin.
+"""Operate jobs, dead letters, queues and workers from code, as operators do in the admin.
 
 Rows of reserved queues, those of leases and time slots, are left out by all of them.
 """
@@ -58,13 +58,13 @@ __all__ = [
 
 
 def run_now(job_ids: Named, *, using: str | None = None) -> list[UUID]:
-    """Make jobs that wait for a later time, or for a retry, due at once, and wake the workers.
+    """Make scheduled and retrying jobs due now, and wake the workers.
 
     ``job_ids``: an id, its last 8 digits or more, a job, the result of a task, or several of them; ``using``: a
-    database alias (default: the one of your settings). Many are changed a few at a time, each few in a transaction of
-    their own if there is none around all. A limit is not broken: what is parked is judged again, and a job that a rate
-    has moved keeps its moment. Returns the ids of those that were changed; one that is due already, moved by a rate,
-    held by a worker, done or unknown is left out. Raises ValueError for what is no id, or the end of several.
+    database alias (default: the one of your settings). Many jobs are changed a few at a time, each few in a transaction
+    of their own, or all in yours. Limits hold: a blocked job is judged again, and a job that a rate has moved keeps its
+    moment. Returns the ids of the changed jobs; jobs that are due already, moved by a rate, held by a worker, done or
+    unknown are left out. Raises ValueError for a text that is no id, or the end of several.
     """
     database = database_for(using)
     now = engine_for(database).now()
@@ -134,7 +134,7 @@ def unheld(job_ids: Iterable[UUID], database: str) -> QuerySet[Job]:
 
 
 def discard(job_ids: Named, *, using: str | None = None) -> list[UUID]:
-    """Delete jobs, waiting or done, and dead letters for good; what a worker holds is left as it is.
+    """Delete jobs, waiting or done, and dead letters for good. Jobs that a worker holds stay.
 
     See run_now. Returns the ids of those that are gone. Raises ValueError for what is no id, or the end of several.
     """
@@ -145,13 +145,12 @@ def discard(job_ids: Named, *, using: str | None = None) -> list[UUID]:
 
 
 def cancel(job_ids: Named, *, by: str = "", using: str | None = None) -> list[UUID]:
-    """Have jobs run no more: one that waits becomes a dead letter at once, one that runs is asked to stop.
+    """Cancel jobs: a waiting job becomes a dead letter at once, a running job is asked to stop.
 
-    What was asked to stop is not started again, whatever becomes of this attempt; if that succeeds, the job has. The
-    unfinished children of these jobs are cancelled with them. Many are cancelled a few at a time, each few in a
-    transaction of their own if there is none around all.
-    ``by``: who wants it, for those who read the history; the rest: see run_now. Returns the ids of those that were
-    cancelled or asked; one that is done, or was asked before, is left out.
+    A running job sees it in ``context.cancelled``. It is not started again, whatever becomes of this attempt; if the
+    attempt succeeds, the job does. The unfinished children of these jobs are cancelled with them. ``by``: who wants it,
+    for the history; the rest: see run_now. Returns the ids of the jobs that were cancelled or asked; jobs that are done,
+    or were asked before, are left out.
     """
     database = database_for(using)
     engine, by = engine_for(database), checked_by(by)
@@ -173,12 +172,12 @@ def cancel(job_ids: Named, *, by: str = "", using: str | None = None) -> list[UU
 def skip_step(
     job_id: HasId | UUID | str, name: str, value: Any = None, *, by: str = "", using: str | None = None
 ) -> bool:
-    """Have a durable task that waits, or is dead, go on as if its next step had returned ``value``, any JSON value.
+    """Skip the next step of a durable task that waits or is dead: it goes on as if that had returned ``value``.
 
-    ``name``: of the event or the sleep that it waits for, else of the step that has failed. A job is due at once; a
-    dead letter stays one until it is requeued. ``by``, ``using``: see cancel. Returns whether there is such a job, and
-    no worker holds it. Raises ValueError if it waits for something else, TypeError for what steps cannot hold,
-    PayloadTooLarge if they would be larger than its queue's ``max_steps_bytes``.
+    ``value``: any JSON value. ``name``: of the event or the sleep that it waits for, else of the step that has failed.
+    A job is due at once; a dead letter stays one until it is requeued. ``by``, ``using``: see cancel. Returns whether
+    there is such a job, and no worker holds it. Raises ValueError if it waits for something else, TypeError for a value
+    that is not JSON, PayloadTooLarge if the steps would be larger than ``max_steps_bytes`` of its queue.
     """
     kept = legible(value)
     return _change_steps(
@@ -187,9 +186,9 @@ def skip_step(
 
 
 def repeat_steps(job_id: HasId | UUID | str, first: int, *, by: str = "", using: str | None = None) -> bool:
-    """Have a durable task that waits, or is dead, make its steps anew from the ``first`` one on, counted from 1.
+    """Repeat the steps of a durable task that waits or is dead, from the ``first`` one on, counted from 1.
 
-    See skip_step. Raises ValueError if there is no such step. Children of a step that is repeated are enqueued anew.
+    See skip_step. Raises ValueError if there is no such step. Children of a repeated step are enqueued again.
     """
     told = f"from step {first} on"
     return _change_steps(job_id, using, lambda found, now: before(found, first), history.REPEATED, told, by)
