@@ -147,10 +147,10 @@ def discard(job_ids: Named, *, using: str | None = None) -> list[UUID]:
 def cancel(job_ids: Named, *, by: str = "", using: str | None = None) -> list[UUID]:
     """Cancel jobs: a waiting job becomes a dead letter at once, a running job is asked to stop.
 
-    A running job sees it in ``context.cancelled``. It is not started again, whatever becomes of this attempt; if the
-    attempt succeeds, the job does. The unfinished children of these jobs are cancelled with them. ``by``: who wants it,
-    for the history; the rest: see run_now. Returns the ids of the jobs that were cancelled or asked; jobs that are done,
-    or were asked before, are left out.
+    A running job sees it in ``context.cancelled``. It is not started again, whatever becomes of this attempt; if
+    the attempt succeeds, the job does. The unfinished children of these jobs are cancelled with them. ``by``: who
+    wants it, for the history; the rest: see run_now. Returns the ids of the jobs that were cancelled or asked. Jobs
+    that are done, or were asked before, are left out.
     """
     database = database_for(using)
     engine, by = engine_for(database), checked_by(by)
