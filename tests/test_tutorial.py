@@ -74,7 +74,7 @@ def test_the_tutorial(tmp_path: Path) -> None:
         reader.said += browser.text
         assert re.search(r'"upload_id": [23]', browser.text)
 
-        reader.follow("Mend the code", exits=[1, 0])
+        reader.follow("Repair the code", exits=[1, 0])
         browser.open("/admin/vtqueue/")
         browser.click("Dead letters")
         browser.click("importer.tasks.import_products")
