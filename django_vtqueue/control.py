@@ -62,7 +62,7 @@ def run_now(job_ids: Named, *, using: str | None = None) -> list[UUID]:
 
     ``job_ids``: an id, its last 8 digits or more, a job, the result of a task, or several of them; ``using``: a
     database alias (default: the one of your settings). Many are changed a few at a time, each few in a transaction of
-    their own if there is none around all. A limit is not broken: what is parked is judged again, and a job that a rate
+    their own if there is none around all. A limit is not broken: a blocked job is judged again, and a job that a rate
     has moved keeps its moment. Returns the ids of those that were changed; one that is due already, moved by a rate,
     held by a worker, done or unknown is left out. Raises ValueError for what is no id, or the end of several.
     """
@@ -187,9 +187,9 @@ def skip_step(
 
 
 def repeat_steps(job_id: HasId | UUID | str, first: int, *, by: str = "", using: str | None = None) -> bool:
-    """Have a durable task that waits, or is dead, make its steps anew from the ``first`` one on, counted from 1.
+    """Have a durable task that waits, or is dead, make its steps again from the ``first`` one on, counted from 1.
 
-    See skip_step. Raises ValueError if there is no such step. Children of a step that is repeated are enqueued anew.
+    See skip_step. Raises ValueError if there is no such step. Children of a step that is repeated are enqueued again.
     """
     told = f"from step {first} on"
     return _change_steps(job_id, using, lambda found, now: before(found, first), history.REPEATED, told, by)

@@ -19,7 +19,7 @@ from tests.fake_clock import at
 from .bench import Bench
 
 COUNT = 7
-WORDS = ("", "due", "scheduled", "retrying", "parked", "running", "expired", "done")
+WORDS = ("", "due", "scheduled", "retrying", "blocked", "running", "expired", "done")
 
 
 def pages(read: Callable[[Any], Page]) -> list[str]:
@@ -45,7 +45,7 @@ def stored(bench: Bench, word: str) -> list[str]:
                 bench.ack(job)
     elif word == "retrying":
         bench.jobs.update(attempts=1)
-    elif word == "parked":
+    elif word == "blocked":
         bench.jobs.update(due_at=LAST, moved_from=from_instant(at(0)), concurrency_key="key:\u00a0ä")
     return ids
 
