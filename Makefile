@@ -121,7 +121,7 @@ all-tests-%: .venv-%/.installed
 .venv/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make PYTHON=...")'
 	$(PYTHON) -m venv --clear .venv
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --editable '.[dev,deployment]'
 	touch $@
 
 .venv-clients/.installed: pyproject.toml tests/clients/requirements.txt .ci/python

@@ -25,6 +25,7 @@ from django_vtqueue.management.commands.vtleader import Command as VTLeader
 from django_vtqueue.management.commands.vtqueue import SUBCOMMANDS
 from django_vtqueue.management.commands.vtworker import Command as VTWorker
 from django_vtqueue.tasks import task
+from docs.screenshots.look import MADE_FROM, look
 
 from .projects import ROOT, run
 
@@ -417,6 +418,12 @@ def anchors(page: Path) -> set[str]:
     """Return the fragments of a page's headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_pictures_show_the_pages_of_today() -> None:
+    """No template or style sheet has changed since ``make screenshots`` took the pictures of the admin."""
+    changed = {*look().splitlines()} ^ {*MADE_FROM.read_text().splitlines()}
+    assert changed == set()
 
 
 def test_every_page_is_on_the_map() -> None:

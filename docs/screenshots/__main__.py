@@ -8,6 +8,8 @@ from pathlib import Path
 
 import django
 
+from .look import MADE_FROM, look
+
 HERE = Path(__file__).resolve().parent
 PICTURES = HERE.parent / "pictures"
 
@@ -33,6 +35,7 @@ def main() -> None:
                     camera.take_every(given.every)
                 else:
                     camera.take(PICTURES)
+                    MADE_FROM.write_text(look())
         finally:
             processes.end()
 

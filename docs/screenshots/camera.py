@@ -12,6 +12,7 @@ from tests.browser.pages import every_page
 
 from .day import PASSWORD
 
+CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
 WIDE, PHONE = (1280, 1020), (390, 844)
 Look = Literal["light", "dark", "phone"]
 LOOKS: tuple[Look, ...] = ("light", "dark", "phone")
@@ -26,7 +27,7 @@ class Camera:
     def __enter__(self) -> "Camera":
         os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"  # Playwright's loop is no part of what reads the database here
         self.playwright = sync_playwright().start()
-        self.browser = self.playwright.chromium.launch(executable_path=shutil.which("chromium"))
+        self.browser = self.playwright.chromium.launch(executable_path=CHROMIUM)
         self.page = self.browser.new_page()
         self.page.goto(self.url)
         self.page.fill("#id_username", "anna")

@@ -191,9 +191,11 @@ class Model:
     def bury_overdue(self, now: int, limit: int, buried: list[str]) -> bool:
         """End these, which no claim comes across; return whether they are the most overdue, as many as may be.
 
+        A job that was hidden is among them when a claim has unhidden it.
         Which of those that are overdue since the same moment come first is not promised: a bulk of any size may be.
         """
-        late = sorted(job.start_by for job in self.jobs.values() if job.overdue(now) and job.start_by is not None)
+        seen = [job for job in self.jobs.values() if job.overdue(now) and job.lease_until is None]
+        late = sorted(job.start_by for job in seen if job.start_by is not None)
         jobs = [self.jobs[job_id] for job_id in buried]
         most = all(job.overdue(now) for job in jobs) and sorted(job.start_by or 0 for job in jobs) == late[:limit]
         for job in jobs:
