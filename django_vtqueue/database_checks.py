@@ -87,7 +87,7 @@ CUT_OFF = (
     "off from it waits for an answer for as long as its kernel does, 15 minutes on Linux."
 )
 CUT_OFF_HINT = (
-    'Beside what else they have: "connect_timeout": 5, "tcp_user_timeout": 5000, "keepalives_idle": 5, '
+    'Add to its OPTIONS: "connect_timeout": 5, "tcp_user_timeout": 5000, "keepalives_idle": 5, '
     '"keepalives_interval": 2, "keepalives_count": 2. The control loop of a worker has these by itself.'
 )
 NO_FSYNC = "fsync is off: a power loss may destroy the database cluster, with all that is in it."
@@ -269,7 +269,7 @@ def is_far(connection: BaseDatabaseWrapper) -> bool:
 
 def hint_for(connection: BaseDatabaseWrapper) -> str:
     """Return the settings that a SQLite file needs."""
-    hint = f"In DATABASES[{connection.alias!r}], beside what else its OPTIONS have:\n{BLOCK}"
+    hint = f"In DATABASES[{connection.alias!r}], add these OPTIONS:\n{BLOCK}"
     atomic_requests = connection.settings_dict["ATOMIC_REQUESTS"]
     return hint + (f"\n{ATOMIC_REQUESTS} {ATOMIC_REQUESTS_HINT}" if atomic_requests else "")
 

@@ -145,13 +145,13 @@ class StaleTransaction(VTQueueError, OperationalError):
 
 
 class LogDeleted(VTQueueError, OperationalError):
-    """The log (WAL) of a SQLite database was deleted while processes used it; each of them has to be started anew."""
+    """The log (WAL) of a SQLite database was deleted while processes used it; each of them has to be restarted."""
 
     def __init__(self, path: str) -> None:
         super().__init__(
             f"the log of the database was deleted or exchanged while this process used it: {path}-wal, or its index "
-            "(-shm). What was only in that log is lost, and to go on would destroy the database. Start all processes "
-            "anew that use it: the site, workers, shells. What may be done to the files of a database in use: "
+            "(-shm). Changes that were only in that log are lost, and to go on would destroy the database. Restart "
+            "all processes that use it: the site, workers, shells. How to handle the files of a database in use: "
             f"{page('guides/backups')}"
         )
         self.path = path
@@ -213,4 +213,4 @@ class Cancelled(Exception):
 
 
 class WorkflowFailed(StepError):
-    """A call of a chain or a group has failed, so the whole has; requeued, it makes what has failed anew."""
+    """A call of a chain or a group has failed, so the whole has; requeued, it runs the failed calls again."""

@@ -102,8 +102,8 @@ def check_progress(outcome: Outcome, snoozes: Counter[str], least: int) -> None:
     if snoozes[job.id] > MOST_SNOOZES:
         raise RuntimeError(
             f"{job.task_path} (job {job.id}) has put itself off {MOST_SNOOZES:,} times by less than a second, and is "
-            "due again: run_pending() would not end. Make what it waits for happen before, or have it raise Snooze "
-            "with the seconds for which it can wait: it runs again when run_pending(until=...) lets them pass."
+            "due again: run_pending() would not end. Make its condition true before, or have it raise "
+            "Snooze with the seconds for which it can wait: it runs again when run_pending(until=...) lets them pass."
         )
 
 
@@ -137,7 +137,7 @@ def assert_enqueued(
     checked_task(task, "assert_enqueued")
     if (declared := loaded_task(task.module_path)) and declared.func is task.func and declared != task:
         raise TypeError(
-            "assert_enqueued takes the task itself, not what using() returns: give queue_name= and run_after= to "
+            "assert_enqueued takes the task itself, not a task of using(): give queue_name= and run_after= to "
             "assert_enqueued. The result that it returns says the priority: assert_enqueued(...).task.priority."
         )
     if args or kwargs:

@@ -321,7 +321,7 @@ def test_what_was_not_enqueued_is_told_with_what_was() -> None:
         assert_enqueued(tasks.effect)
     with pytest.raises(TypeError, match="does not fit"):
         assert_enqueued(tasks.add, 1, 2, 3)
-    with pytest.raises(TypeError, match=r"not what using\(\) returns: give queue_name="):
+    with pytest.raises(TypeError, match=r"not a task of using\(\): give queue_name="):
         assert_enqueued(tasks.add.using(queue_name="emails"), 1, 2)
 
 

@@ -67,7 +67,7 @@ def settings(found: Found) -> Iterator[str]:
     for number, text in wrong:
         yield f"{text[0].upper()}{text[1:]} {measured(found, number)}".strip() + f" (vtqueue.{number})"
     if wrong:
-        yield f"So in DATABASES[{found.alias!r}], beside what else its OPTIONS have:\n{BLOCK.rstrip()}"
+        yield f"So in DATABASES[{found.alias!r}], add these OPTIONS:\n{BLOCK.rstrip()}"
     if found.present.journal == "wal" and found.present.synchronous >= FULL.synchronous:
         yield from choice(found)
 

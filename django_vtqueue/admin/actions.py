@@ -45,7 +45,7 @@ class QueueForm(forms.Form):
     title = gettext_lazy("Move to another queue")
     queue_name = QueueField(
         help_text=gettext_lazy(
-            "Their visibility timeout and their number of attempts stay what their present queue gave them."
+            "Their visibility timeout and their number of attempts stay those of their present queue."
         )
     )
 
@@ -109,7 +109,7 @@ def carry_out(
         left = [row for row in left if row.pk in there]
     selected = max(len(set(request.POST.getlist(ACTION_CHECKBOX_NAME))), len(rows))
     if not changed and not left:
-        model_admin.message_user(request, _("What you selected is not here any more."), messages.WARNING)
+        model_admin.message_user(request, _("Your selection is not here any more."), messages.WARNING)
     elif (gone := selected - len(changed) - len(left)) > 0:
         text = ngettext(
             "%d of those selected is not here any more.", "%d of those selected are not here any more.", gone

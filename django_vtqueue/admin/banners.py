@@ -102,7 +102,7 @@ def unserved_queues(database: str, queue_names: Sequence[str], workers: Sequence
 def full_queues(queue_names: Sequence[str]) -> Banner:
     """Return the banner of queues that have reached their ``max_depth``."""
     text = ngettext("A queue is full: %s.", "Queues are full: %s.", len(queue_names)) % listed(queue_names)
-    return Banner("warning", [text, _("What is published there is refused, or waits, until workers have made room.")])
+    return Banner("warning", [text, _("New jobs there are refused, or wait, until workers have made room.")])
 
 
 def lost(rows: Sequence[Busy]) -> Banner:
@@ -111,7 +111,7 @@ def lost(rows: Sequence[Busy]) -> Banner:
         _("%(worker)s since %(time)s") % {"worker": row.name, "time": time_of(row.worker.heartbeat_at)} for row in rows
     ]
     first = ngettext("A worker has fallen silent: %s.", "Workers have fallen silent: %s.", len(rows)) % listed(shown)
-    return Banner("warning", [first, _("What is held there runs again when the leases end.")])
+    return Banner("warning", [first, _("Jobs that are held there run again when their leases end.")])
 
 
 def dead(rows: Sequence[Busy]) -> Banner:

@@ -23,7 +23,7 @@ LABELS = {
     "scheduled": _("scheduled"),
     "retrying": _("retrying"),
     "waiting": _("waiting"),
-    "parked": _("parked"),
+    "blocked": _("blocked"),
     "running": _("running"),
     "expired": _("expired"),
     "done": _("done"),

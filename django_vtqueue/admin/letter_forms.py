@@ -47,7 +47,7 @@ class EditForm(LetterForm):
         widget=forms.Textarea(attrs={"class": "vLargeTextField", "rows": 12, "spellcheck": "false"}),
         strip=False,
         help_text=gettext_lazy(
-            "JSON, for a task in one of the forms of “Enqueue a job”. What is hidden (••••) stays as it is stored if "
+            "JSON, for a task in one of the forms of “Enqueue a job”. Hidden values (••••) stay as they are stored if "
             "you leave the dots in place."
         ),
     )

@@ -161,13 +161,13 @@ def lease_row(each: Holding, now: int, pages: Pages) -> dict[str, Any]:
 
 
 def key_rows(database: str, pages: Pages) -> tuple[list[dict[str, Any]], int]:
-    """Return the keys with the most parked jobs, and how many others there are."""
+    """Return the keys with the most blocked jobs, and how many others there are."""
     found, left = parked_keys(database, KEYS_SHOWN, MOST_PARKED + 1)
     return [key_row(each, database, pages) for each in found], left
 
 
 def key_row(each: ParkedKey, database: str, pages: Pages) -> dict[str, Any]:
-    """Return a concurrency key for the template; ``url``: where its parked jobs are listed."""
+    """Return a concurrency key for the template; ``url``: where its blocked jobs are listed."""
     limits, held = limits_for(each.queue_name, database), display.number(each.held)
     if limits.known(each.task_path):
         limit = limits.of_key(each.queue_name, each.task_path)
@@ -179,5 +179,5 @@ def key_row(each: ParkedKey, database: str, pages: Pages) -> dict[str, Any]:
         "task": display.task_name(each.task_path) if each.task_path else each.queue_name,
         "held": held,
         "parked": display.number(min(each.parked, MOST_PARKED), more=each.parked > MOST_PARKED),
-        "url": pages.jobs and f"{pages.jobs}?{urlencode({'state': 'parked', AFTER: begin})}",
+        "url": pages.jobs and f"{pages.jobs}?{urlencode({'state': 'blocked', AFTER: begin})}",
     }

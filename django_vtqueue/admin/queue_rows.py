@@ -126,7 +126,7 @@ class Facts:
             scheduled=waiting("scheduled", backlog.scheduled, more=unread),
             retrying=waiting("retrying", backlog.retrying, more=unread),
             waiting=in_words(_("%s waiting"), waiting("waiting", backlog.waiting, more=unread)),
-            parked=in_words(_("%s parked"), waiting("parked", backlog.parked, more=unread)),
+            parked=in_words(_("%s blocked"), waiting("blocked", backlog.parked, more=unread)),
             running=holding("running", running),
             expired=holding("expired", expired),
             dead=number(dead, self.most_letters, url=listed(pages.letters, name)),
@@ -183,7 +183,7 @@ def plot(queue_name: str, flow: Flow) -> SafeString:
     failed = [retried + dead for retried, dead in zip(flow.failed, flow.dead, strict=True)]
     done = [succeeded + bad for succeeded, bad in zip(flow.succeeded, failed, strict=True)]
     label = _(
-        "Attempts in “%(queue)s” a minute, over the last 3 hours: %(highest)s at the most, %(total)s in all, of which "
+        "Attempts in “%(queue)s” a minute, over the last 3 hours: %(highest)s at most, %(total)s in all, of which "
         "%(failed)s failed."
     ) % {
         "queue": queue_name,

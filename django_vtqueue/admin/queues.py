@@ -94,7 +94,7 @@ class QueueStateAdmin(ReadOnlyAdmin):
             form,
             title=gettext("Pause a queue"),
             button=gettext("Pause"),
-            text=gettext("Nothing of a paused queue is claimed. What runs goes on, and new jobs wait."),
+            text=gettext("Nothing of a paused queue is claimed. Running jobs go on, and new jobs wait."),
             calendar=True,
             back=self.overview(request),
         )

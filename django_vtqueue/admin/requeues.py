@@ -29,7 +29,7 @@ WORDS = {
     requeueing.RUNNING: ("running", gettext_lazy("under way")),
     requeueing.DONE: ("done", gettext_lazy("done")),
     requeueing.STOPPED: ("retrying", gettext_lazy("stopped")),
-    requeueing.FAILED: ("expired", gettext_lazy("ended by its first letter")),
+    requeueing.FAILED: ("expired", gettext_lazy("ended by its first dead letter")),
 }
 
 
@@ -106,13 +106,13 @@ class RequeueAdmin(ReadOnlyAdmin):
             return _("Stopped by %(who)s.") % {"who": run.remark or "-"}
         if run.state == requeueing.FAILED:
             if run.remark:
-                return _("The first letter died again: %(failure)s") % {"failure": run.remark}
-            return _("The first letter was discarded or purged before it had succeeded.")
+                return _("The first dead letter died again: %(failure)s") % {"failure": run.remark}
+            return _("The first dead letter was discarded or purged before it had succeeded.")
         gone = run.matched - run.requeued - run.skipped
         if run.state == requeueing.DONE and gone > 0:
             text = ngettext(
-                "%d letter had been requeued or discarded by another user.",
-                "%d letters had been requeued or discarded by another user.",
+                "%d dead letter had been requeued or discarded by another user.",
+                "%d dead letters had been requeued or discarded by another user.",
                 gone,
             )
             return text % gone

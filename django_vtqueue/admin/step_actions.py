@@ -38,7 +38,8 @@ class SkipForm(forms.Form):
         label=gettext_lazy("Name"),
         max_length=SHORT,
         help_text=gettext_lazy(
-            "Of what the job waits for, or of the very step that has failed: with another name the task fails again."
+            "Of the step that the job waits for, or of the step that has failed: with another name the task "
+            "fails again."
         ),
     )
     value = forms.JSONField(
@@ -63,7 +64,7 @@ class RepeatForm(forms.Form):
     first = forms.IntegerField(
         label=gettext_lazy("From step"),
         min_value=1,
-        help_text=gettext_lazy("This one and all behind it are made anew, their effects too."),
+        help_text=gettext_lazy("This one and all behind it are made again, their effects too."),
     )
 
 

@@ -105,7 +105,7 @@ def encode_result(value: Any, most: int | None) -> str:
     text = encode(value, "result")
     if most and len(text) > most // 4 and (size := len(text.encode())) > most:
         raise PayloadTooLarge(
-            f"The result has {size:,} bytes, but this database takes {most:,} at the most. Store the data elsewhere "
+            f"The result has {size:,} bytes, but this database takes {most:,} at most. Store the data elsewhere "
             "and return a reference to it."
         )
     return text

@@ -31,7 +31,7 @@ REQUEUED = "requeued"
 SKIPPED = "step skipped"
 REPEATED = "steps repeated"
 
-PARENT_WENT_ON = "Its parent has gone on without it: what it does now is not seen there."
+PARENT_WENT_ON = "Its parent has gone on without it, and does not see how this job ends."
 
 NO_ATTEMPT = 0  # the number of an entry that is no attempt: a requeue, a cancellation, an expiry
 

@@ -10,13 +10,13 @@ RUNNING = "RUNNING"  # held by worker_id until lease_until; then it is claimable
 SUCCESSFUL = "SUCCESSFUL"  # acknowledged; it stays until kept_until
 FAILED = "FAILED"  # never a stored state of a job: what a dead letter is to Django's Tasks framework
 
-WORDS = ("due", "scheduled", "retrying", "waiting", "parked", "running", "expired", "done", "dead")
+WORDS = ("due", "scheduled", "retrying", "waiting", "blocked", "running", "expired", "done", "dead")
 
 
 def word(state: str, visible_at: int, attempts: int, now: int) -> str:
     """Return the word shown to people for a row of ``state``; instants in microseconds.
 
-    Which of those that are due later wait for something, or are parked, inspection/state.py tells.
+    Which of those that are due later wait for something, or are blocked, inspection/state.py tells.
     """
     if state == RUNNING:
         return "running" if visible_at > now else "expired"

@@ -140,7 +140,7 @@ WAITING_WORDS, HELD_WORDS = ("due", "scheduled", "retrying", "waiting"), ("runni
 def list_jobs(rows: QuerySet[Any], query: ListQuery, after: Any, *, size: int, limit: int, now: int) -> Page:
     """Look at the next ``size`` jobs behind a key (None: the first ones); return up to ``limit`` of the query.
 
-    The newest come first; what waits is in the order of the claim, what is parked in that of its keys, what is held in
+    The newest come first; what waits is in the order of the claim, what is blocked in that of its keys, what is held in
     that of its holders. Each has what its task waits for; see DurableSteps.waits.
     """
     rows = rows.annotate(waits=engine_for(rows.db).waits())
@@ -153,7 +153,7 @@ def count_jobs(rows: QuerySet[Any], query: ListQuery, size: int, now: int) -> di
     """
     counts: dict[str, tuple[int, bool]] = {}
     rows = rows.annotate(waits=engine_for(rows.db).waits())
-    for words in (("due",), ("scheduled", "retrying"), ("waiting",), ("parked",), HELD_WORDS, ("done",)):
+    for words in (("due",), ("scheduled", "retrying"), ("waiting",), ("blocked",), HELD_WORDS, ("done",)):
         conditions = {word: wanted_jobs(replace(query, word=word), now) for word in words}
         shown = Case(*(When(wanted, then=Value(word)) for word, wanted in conditions.items()), default=Value(""))
         found: Counter[tuple[str]] = Counter()
@@ -171,7 +171,7 @@ def parts(rows: QuerySet[Any], query: ListQuery, after: Any, now: int) -> Iterat
         yield from due_parts(rows, query, after, now)
     elif query.word in WAITING_WORDS:
         yield from waiting_parts(rows, query, checked(after, int, int, int, Handle), now)
-    elif query.word == "parked":
+    elif query.word == "blocked":
         parked = rows.filter(PARKED).annotate(handle=engine_for(rows.db).handle())
         part = ListRange(parked, ("concurrency_key", "ordered", "queue_name", "-priority", "moved_from", "handle"))
         yield part.behind(key) if (key := checked(after, str, bool, str, int, int, Handle)) else part
@@ -225,7 +225,7 @@ def wanted_jobs(query: ListQuery, now: int) -> Q:
     }
     columns = ["queue_name", "task_path", "worker_id"]
     own = Q()
-    if query.word == "parked" and query.queue_name is not None:  # no index of queues helps: it is not in this order
+    if query.word == "blocked" and query.queue_name is not None:  # no index of queues helps: it is not in this order
         columns.remove("queue_name")
         own = Q(Exact(Coalesce("queue_name", Value("")), query.queue_name))
     # The jobs by which a requeue goes on, and the rows of reserved queues, are in no list.

@@ -43,7 +43,7 @@ def state_word(entry: Job | DeadLetter, now: int) -> str:
     word = states.word(entry.state, to_instant(entry.visible_at), entry.attempts, now)
     if word not in ("scheduled", "retrying"):
         return word
-    return "parked" if is_parked(entry) else "waiting" if waits_of(entry) else word
+    return "blocked" if is_parked(entry) else "waiting" if waits_of(entry) else word
 
 
 def is_overdue(entry: Job | DeadLetter, now: int) -> bool:
@@ -81,7 +81,7 @@ def waiting_sentence(job: Job, now: int, limits: Limits = NO_LIMITS) -> str:
     if job.state != states.READY or to_instant(job.due_at) <= now:
         return ""
     if is_parked(job):
-        return _("parked by the limit '%(key)s'") % {"key": printable(job.concurrency_key or "")}
+        return _("blocked by the limit '%(key)s'") % {"key": printable(job.concurrency_key or "")}
     if job.moved_from is not None and job.rate_key:
         rate = (limits.task_options(job.task_path) or {}).get("rate", job.rate_key)
         return _("moved to %(time)s by the rate %(rate)s") % {"time": time_of(job.due_at), "rate": rate}

@@ -215,7 +215,7 @@ class Holder:
             self._lose(done)
             raise LeaseLost(
                 f"{self.name} is not held by this instance: it was not acquired, was released, or was not renewed in "
-                "time, so that another instance may hold it. Stop what needs it, and acquire it again."
+                "time, so that another instance may hold it. Stop the work that needs it, and acquire it again."
             )
 
     def let_end(self) -> None:

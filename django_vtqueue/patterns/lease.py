@@ -80,7 +80,7 @@ class Lease:
     def acquire(self, blocking: bool = True, timeout: float | timedelta | None = None) -> bool:
         """Become the leader; return whether this instance is it now.
 
-        ``blocking``: wait until it is, for ``timeout`` seconds (or a timedelta) at the most, None: for ever; also while
+        ``blocking``: wait until it is, for ``timeout`` seconds (or a timedelta) at most, None: for ever; also while
         the database is locked or gone. Without it a database that is locked gives False, one that is gone raises its
         error. Raise RuntimeError inside a transaction, ValueError for a timeout that is not allowed.
         """

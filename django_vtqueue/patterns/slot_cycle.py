@@ -59,7 +59,7 @@ class SlotCycle:
     def join(self, timeout: float | timedelta | None = None) -> "Slot":
         """Return a slot that this instance holds from now on; wait until one is free.
 
-        ``timeout``: for so many seconds (or a timedelta) at the most; 0: not at all; None: for ever. Raise NoFreeSlot
+        ``timeout``: for so many seconds (or a timedelta) at most; 0: not at all; None: for ever. Raise NoFreeSlot
         if none was free in that time, RuntimeError inside a transaction.
         """
         holder = SlotHolder(self.name, self._queue_name, self._cycle, self._using)

@@ -27,7 +27,7 @@ REMEMBERED = 3600.0  # seconds for which pages show a worker that died, or fell 
 LOOK_AGAIN = 10.0  # seconds after which a queue that had a worker may have none
 QUIET, STOP, GO_ON = "quiet", "stop", ""  # what a worker may be asked to do (WorkerProcess.asked_to)
 ANSWERS = {
-    QUIET: "is quiet: it finishes what runs, and claims nothing until it is asked to work",
+    QUIET: "is quiet: it finishes its jobs, and claims nothing until it is asked to work",
     STOP: "stops, as it was asked to",
     GO_ON: "works again",
 }

@@ -58,7 +58,7 @@ class Wait:
     ) -> None:
         self._called, self._in_tests = called, in_tests
         if not isinstance(result, TaskResult):
-            raise TypeError(f"{called} takes what enqueue() has returned, not {result!r:.100}.")
+            raise TypeError(f"{called} takes a result of enqueue(), not {result!r:.100}.")
         try:
             self._timeout = None if timeout is None else duration(timeout)
         except Invalid as error:
@@ -75,7 +75,7 @@ class Wait:
         if connections[database].in_atomic_block:
             raise RuntimeError(
                 f"{self._called} is called inside a transaction of database {database!r}, and the task has not ended: "
-                "what was enqueued in it runs after its commit, so wait then. In a TestCase, call "
+                "a job that was enqueued in it runs after its commit, so wait then. In a TestCase, call "
                 f"{self._in_tests} first."
             )
         return result_bell(database, self._backend.settings.doorbells, self._id.replace("-", ""))

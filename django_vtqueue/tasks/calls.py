@@ -48,7 +48,7 @@ def call(task: Any, /, *args: Any, **kwargs: Any) -> TaskCall:
 def checked_task(task: Task, where: str) -> Task:
     """Return a task; raise TypeError, which begins with ``where``, for what is none."""
     if not isinstance(task, Task):
-        raise TypeError(f"{where} takes a task (what @task has made), and its arguments, not {task!r:.100}.")
+        raise TypeError(f"{where} takes a task (made by @task), and its arguments, not {task!r:.100}.")
     return task
 
 

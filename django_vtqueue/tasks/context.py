@@ -167,7 +167,7 @@ class JobContext(TaskContext):  # type: ignore[misc]  # not frozen in its stubs
 def check_function(name: str, function: Callable[..., Any], given: bool) -> None:
     """Raise StepError for what is no function, TypeError if ``transactional`` may be meant for the function itself."""
     if not callable(function):
-        raise StepError(f"Step {name!r} takes a function, and what it is called with, not {function!r:.60}.")
+        raise StepError(f"Step {name!r} takes a function, and its arguments, not {function!r:.60}.")
     try:
         own = given and "transactional" in signature(function).parameters
     except (TypeError, ValueError):  # it has no signature

@@ -25,7 +25,7 @@ def iterate(ledger: Ledger, name: str, source: Any) -> Iterator[Any]:
         raise ledger.note_mismatch(
             f"The loop {name!r} goes through {'rows' if record['counted'] is False else 'a sequence'} as it is stored, "
             f"but its code gives it {type(source).__name__}. Give it the same each time, or repeat steps from "
-            f"{ledger.position} to begin it anew."
+            f"{ledger.position} to begin it again."
         )
     base = ledger.position
     begun = len(ledger.done) > base or ledger.stored.waiting is not None  # the item under way has made something

@@ -114,7 +114,7 @@ class Ledger:
         except IndexError:
             raise StepError(
                 f"{kind} {name!r} was asked for inside {self._under_way}, or beside it; one follows the other. "
-                "What runs at once are children: context.gather(…)."
+                "To run several at once, use children: context.gather(…)."
             ) from None
         try:
             self._under_way = f"{kind} {name!r}"
@@ -165,7 +165,7 @@ class Ledger:
             if open_blocks(connection) > self._callers.get(id(connection), 0):
                 raise StepError(
                     f"{what} a transaction of database {connection.alias!r} (transaction.atomic, or its autocommit is "
-                    "off): a rollback would take back what was done, or its record. End it before, or have all of it "
+                    "off): a rollback would take back the work, or its record. End it before, or have all of it "
                     "inside the function of a step; in the database of the queue: context.step(…, transactional=True)."
                 )
 
@@ -179,7 +179,7 @@ class Ledger:
         return self.note_mismatch(
             f"Step {self.position + 1} of this task is {stored_kind} {stored_name!r} as it is stored, but its code "
             f"asks for {kind} {name!r} there. Steps that were made must be asked for again by the same kind and name, "
-            f"in the same order. Run the code of that time, repeat steps from {self.position + 1}, or enqueue it anew."
+            f"in the same order. Run the code of that time, repeat steps from {self.position + 1}, or enqueue it again."
         )
 
     def item_is_gone(self, name: str, item: object) -> DurableMismatch:

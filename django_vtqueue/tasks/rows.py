@@ -79,7 +79,7 @@ def place_of(key: Any, value: Any) -> Any:
         pass
     raise StepError(
         f"iterate cannot store the primary key {value!r} of {key.model.__name__}: {type(key).__name__}.to_python does "
-        "not return it for the text of value_to_string. Go through a list of what finds the rows again."
+        "not return it for the text of value_to_string. Go through a list of values by which you find the rows again."
     )
 
 

@@ -124,7 +124,7 @@ def wrong_connection(options: Options, alias: str) -> Iterator[CheckMessage]:
         )
     if not connection.settings_dict["AUTOCOMMIT"]:
         yield Error(
-            f"{named} has AUTOCOMMIT off: what a worker does would never be committed.",
+            f"{named} has AUTOCOMMIT off: the writes of a worker would never be committed.",
             hint="Remove it, or give the queue an alias of its own.",
             id="vtqueue.E013",
         )
@@ -150,7 +150,7 @@ def short_leases(options: Options, alias: str) -> Iterator[CheckMessage]:
         if seconds < SHORTEST_SHARED:
             yield Error(
                 f"TASKS[{alias!r}]: {name} has leases of {seconds:g} s; with shared_disk {SHORTEST_SHARED:g} s are the "
-                "least, for a file server that starts anew may keep locks back for minutes.",
+                "least, for a file server that restarts may keep locks back for minutes.",
                 hint=f'Set "visibility_timeout": {SHORTEST_SHARED:g} or more.',
                 id="vtqueue.E034",
             )

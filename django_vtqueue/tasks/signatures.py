@@ -111,7 +111,7 @@ def _bind(function: Callable[..., Any], takes_context: bool, count: int, names: 
     known.bind(*[None] * count, **dict.fromkeys(names))
     first = next(iter(signature(function).parameters.values()), None)
     if takes_context and first and first.kind is first.POSITIONAL_OR_KEYWORD and first.name in names:
-        raise TypeError(f"{first.name!r} is what the worker passes")
+        raise TypeError(f"{first.name!r} is passed by the worker")
 
 
 def _parameters(task_path: str, queue_name: str, database: str | None) -> list[Parameter] | None:

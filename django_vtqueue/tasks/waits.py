@@ -73,7 +73,7 @@ def gather(ledger: Ledger, name: str, calls: Sequence[TaskCall], again: Sequence
     if len(ids) != len(calls):
         raise ledger.note_mismatch(
             f"gather {name!r} has {len(ids)} children as it is stored, but its code asks for {len(calls)} now. The "
-            "calls must be the same each time: have a step return what they are made of."
+            "calls must be the same each time: have a step return their arguments."
         )
     if ledger.position == len(ledger.done):
         read_children(ledger, name, record)

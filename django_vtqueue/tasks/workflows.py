@@ -144,7 +144,7 @@ def stored(part: Part, before: tuple[Any, ...], whole: VTQueueBackend) -> Stored
         check_call(task, (*before, *args), kwargs)
     except TypeError as error:
         if before:
-            raise TypeError(f"{error} Its first argument is the result of what comes before it.") from None
+            raise TypeError(f"{error} Its first argument is the result of the call before it.") from None
         raise
     try:
         args, kwargs = by_name(task, len(before), normalize(args), normalize(dict(kwargs)))

@@ -22,7 +22,7 @@ def main(given: dict[str, Any]) -> None:
     """
     version = given["version"]
     if version != __version__:
-        sys.exit(f"vtworker runs django_vtqueue {version}, but {__version__} is installed now: start the worker anew.")
+        sys.exit(f"vtworker runs django_vtqueue {version}, but {__version__} is installed now: restart the worker.")
     pipe, memory = given["descriptors"]
     for descriptor in pipe, memory:
         os.set_inheritable(descriptor, False)  # programs that tasks start have no use for them

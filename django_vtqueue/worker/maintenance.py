@@ -80,10 +80,10 @@ class Maintenance:
             self.next_at, self._more_at = now + PERIOD, inf  # also if a part fails
             if claiming:
                 yield "ending leases", self._end_leases
-            yield "burying what is overdue", self._bury_overdue
+            yield "dead-lettering overdue jobs", self._bury_overdue
             yield "pruning", lambda: self.engine.prune(self.engine.now(), PRUNED_BATCH)
         if now >= self.unparking.next_at:
-            yield "unparking", self._unpark
+            yield "putting blocked jobs back", self._unpark
 
     def _tidy(self, now: float, contended: bool) -> None:
         """Keep the database's log short; say once if another connection lets it grow."""
@@ -96,7 +96,7 @@ class Maintenance:
             self._told_of_log = True
             logger.warning(
                 "the WAL file has grown beyond %d MB: another connection keeps a read transaction open (a shell, a "
-                "backup, a streamed response), and the file cannot be used anew until that ends",
+                "backup, a streamed response), and the file cannot be used again until that ends",
                 HUGE_LOG // 1_000_000,
             )
 

@@ -99,6 +99,6 @@ class PeriodicWork:
     def note_foreign(self) -> bool:
         """With DEBUG, note whether the database is a copy from elsewhere; return that."""
         if settings.DEBUG and not self.foreign and (origin := foreign_origin(self.engine)):
-            logger.warning("the database was replaced by one from %s; this worker leaves. Start it anew", origin)
+            logger.warning("the database was replaced by one from %s; this worker leaves. Start it again", origin)
             self.foreign = True
         return self.foreign

@@ -42,14 +42,14 @@ def run_with_reload() -> int:
         worker = start_worker()
         code, changed = watch(worker, files, received)
         if changed is not None:
-            logger.info("%s changed; starting anew", changed)
+            logger.info("%s changed; restarting", changed)
             stop(worker)
             if received:
                 return 0
         elif received or code == 0:
             return code or 0
         elif code is not None and code < 0:
-            logger.warning("the worker was killed by signal %d; starting anew", -code)
+            logger.warning("the worker was killed by signal %d; restarting", -code)
             time.sleep(INTERVAL)
         else:
             logger.warning("the worker ended with code %d; waiting for a change of the code", code)

@@ -106,7 +106,7 @@ class Supervisor:
         if in_vain:
             raise CannotRun(
                 f"{in_vain} child processes in a row could not be started, or ended before they began a job; "
-                "what they said stands above. Jobs are due, and were not run."
+                "their messages stand above. Jobs are due, and were not run."
             )
 
     def wait(self) -> None:

@@ -487,7 +487,7 @@ def test_delete_on_the_page_of_a_job(admin_client: Client) -> None:
     asked = act(admin_client, "delete_selected", row, page="1").content.decode()
     assert "1 job will be discarded for good." in asked
     assert f'class="closelink" href="{reverse("admin:vtqueue_job_change", args=[row.pk])}"' in asked
-    for message in ("1 job was discarded.", "What you selected is not here any more."):
+    for message in ("1 job was discarded.", "Your selection is not here any more."):
         response = act(admin_client, "delete_selected", row, page="1", post="yes")
         assert said(response) == [message]
         assert response.redirect_chain == [(reverse("admin:vtqueue_job_changelist"), 302)]  # type: ignore[attr-defined]
@@ -520,7 +520,7 @@ def test_what_is_gone_meanwhile(admin_client: Client) -> None:
     row_id = row.pk
     row.delete()
     row.pk = row_id
-    assert said(act(admin_client, "requeue", row)) == ["What you selected is not here any more."]
+    assert said(act(admin_client, "requeue", row)) == ["Your selection is not here any more."]
 
 
 def test_what_others_take_meanwhile(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -536,7 +536,7 @@ def test_what_others_take_meanwhile(admin_client: Client, monkeypatch: pytest.Mo
     told = said(act(admin_client, "requeue", *rows[:2]))
     assert told == ["1 of those selected is not here any more.", "1 dead letter is a job again."]
     taken = 2
-    assert said(act(admin_client, "requeue", *rows[2:])) == ["What you selected is not here any more."]
+    assert said(act(admin_client, "requeue", *rows[2:])) == ["Your selection is not here any more."]
 
 
 def test_actions_are_for_one_page(admin_client: Client) -> None:

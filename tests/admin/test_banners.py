@@ -89,7 +89,7 @@ def test_a_full_queue(admin_client: Client, settings: Any) -> None:
     for name, count in (("emails", 2), ("images", 2), ("other", 9)):
         for _ in range(count):
             job(name, 60)
-    said = "A queue is full: emails. What is published there is refused, or waits, until workers have made room."
+    said = "A queue is full: emails. New jobs there are refused, or wait, until workers have made room."
     assert banners(admin_client) == said
     assert row_of(admin_client, "queue-emails").startswith("emails full 2 of 2 wait, 100 %")
     assert row_of(admin_client, "queue-images").startswith("images 2 of 3 wait, 66 %")
@@ -131,7 +131,7 @@ def test_nothing_is_wrong_with_a_paused_queue(admin_client: Client) -> None:
 def test_a_silent_worker(admin_client: Client) -> None:
     """A worker that was not heard of for too long is a banner; one that is heard of is none."""
     worker(), worker(4712, silent=31)
-    assert re.match(r"A worker has fallen silent: web1:4712 since \S+\. What is held there", banners(admin_client))
+    assert re.match(r"A worker has fallen silent: web1:4712 since \S+\. Jobs that are held", banners(admin_client))
 
 
 def test_banners_do_not_talk_all_the_time(admin_client: Client) -> None:

@@ -130,7 +130,7 @@ def test_what_is_wrong(admin_client: Client, values: dict[str, str], reason: str
 
 def test_the_context_is_not_given() -> None:
     """A form refuses its name as enqueue does, also where the task takes any other: a schedule would never run."""
-    with pytest.raises(ValidationError, match="'context' is what the worker passes"):
+    with pytest.raises(ValidationError, match="'context' is passed by the worker"):
         check_call(with_any_options, [], {"context": 1}, Mask(()))
     check_call(with_any_options, [], {"other": 1}, Mask(()))
 

@@ -33,7 +33,7 @@ def test_ids_that_are_none(admin_client: Client) -> None:
     where = reverse("admin:vtqueue_job_changelist")
     data: dict[str, Any] = {"action": "run_now", "_selected_action": ["x", "\0"], "page": "1"}
     nothing = said(admin_client.post(where, data, follow=True))  # type: ignore[arg-type]
-    assert nothing == ["What you selected is not here any more."]
+    assert nothing == ["Your selection is not here any more."]
     one_is_none = ["1 of those selected is not here any more.", "1 job is due now."]
     assert said(act(admin_client, "run_now", row, Job(pk="x"))) == one_is_none
 

@@ -60,8 +60,8 @@ def test_keys_with_parked_jobs(admin_client: Client, monkeypatch: pytest.MonkeyP
     assert row_of(admin_client, "limit-&lt;i&gt;") == "&lt;i&gt; narrow 1 of 2 3+"
     assert row_of(admin_client, "limit-a") == f"a {IN_ORDER} 0 of 1, in order 2"
     page = html(admin_client, OVERVIEW)
-    assert "1 more key has parked jobs." in page
-    [url] = re.findall(r'href="([^"]*state=parked[^"]*%22a%22[^"]*)"', page)
+    assert "1 more key has blocked jobs." in page
+    [url] = re.findall(r'href="([^"]*state=blocked[^"]*%22a%22[^"]*)"', page)
     listing = admin_client.get(url.replace("&amp;", "&")).context["cl"]
     assert [row.pk for row in listing.result_list][:2] == mine
     assert len(listing.result_list) == 3
@@ -82,4 +82,4 @@ def test_a_task_that_is_not_loaded(admin_client: Client) -> None:
     assert row_of(admin_client, "limit-k") == "k shop.tasks.gone 0 2"
     for pk in (first, second):
         told = why(Job.objects.get(pk=pk), clock.now(), limits_for("narrow"))
-        assert told.startswith("parked by the limit 'k': jobs with this key that run: 0; this process has not loaded")
+        assert told.startswith("blocked by the limit 'k': jobs with this key that run: 0; this process has not loaded")

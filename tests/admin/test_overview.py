@@ -62,9 +62,9 @@ def test_what_waits_and_what_is_parked(admin_client: Client, time: FakeClock) ->
     row, parked = job("emails", 60), job("emails", 60, concurrency_key="k")
     Job.objects.filter(pk=row.pk).update(due_at=LAST_INSTANT, steps={"waiting": waiting})
     Job.objects.filter(pk=parked.pk).update(due_at=LAST_INSTANT, moved_from=clock.now())
-    assert row_of(admin_client, "queue-emails").startswith("emails 1 waiting 1 parked 0 0 0 0 0 0 ")
+    assert row_of(admin_client, "queue-emails").startswith("emails 1 waiting 1 blocked 0 0 0 0 0 0 ")
     page = html(admin_client, OVERVIEW)
-    for word, found in (("waiting", row), ("parked", parked)):
+    for word, found in (("waiting", row), ("blocked", parked)):
         [url] = re.findall(rf'href="([^"]*\?state={word}&amp;queue_name=emails)"', page)
         listing = admin_client.get(url.replace("&amp;", "&")).context["cl"]
         assert [each.pk for each in listing.result_list] == [found.pk]
@@ -130,7 +130,7 @@ def test_plot(admin_client: Client) -> None:
     """A plot shows what was processed and what of it failed; a screen reader says its numbers."""
     counted("emails", 60, succeeded=1, failed=2, dead=3)
     counted("emails", 100, succeeded=4)
-    said = "at the most, 10 in all, of which 5 failed."
+    said = "at most, 10 in all, of which 5 failed."
     assert f"over the last 3 hours: 6 {said}" in row_of(admin_client, "queue-emails")
 
 

@@ -106,7 +106,7 @@ def test_skip_and_repeat(admin_client: Client, time: FakeClock) -> None:
     """What a job waits for is skipped with a result, and steps are made anew; both are in its timeline."""
     row = waiting_job()
     assert "Skip step" in text(page(admin_client, row))
-    assert "Of what the job waits for" in post(admin_client, row, "skip_step", name="")
+    assert "Of the step that the job waits for" in post(admin_client, row, "skip_step", name="")
     for value, says in (('["\\u0000"]', "value[0] has a NUL character"), ("NaN", "value is not JSON")):
         assert says in post(admin_client, row, "skip_step", name="paid", value=value)
     assert "The steps of 1 job were changed." in post(

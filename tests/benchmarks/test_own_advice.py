@@ -36,7 +36,7 @@ def test_a_rollback_journal() -> None:
     assert (
         "In WAL there were 200 times as many commits a second with synchronous=NORMAL, and 10 times with FULL." in said
     )
-    assert "(vtqueue.W001)\nSo in DATABASES['jobs'], beside what else its OPTIONS have:\n" in said
+    assert "(vtqueue.W001)\nSo in DATABASES['jobs'], add these OPTIONS:\n" in said
     assert "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;" in said
 
 

@@ -75,7 +75,7 @@ def test_a_server_that_cannot_be_reached(site: Site, visit: Visit, visitors: Vis
     with visit(bypass_csp=True) as page:
         page.goto(f"{site.url}job/")
         page.context.set_offline(True)
-        expect(page.get_by_role("status")).to_have_text("The last refresh failed; what you see is old.")
+        expect(page.get_by_role("status")).to_have_text("The last refresh failed; this page is old.")
         stale, content = (page.locator(name).bounding_box() for name in (".vtq-stale", "#content-main"))
         faults = faults_of(page)
         page.context.set_offline(False)

@@ -37,7 +37,7 @@ def test_a_backup_beside_a_worker_is_restored(tmp_path: Path) -> None:
         assert (said := project.manage("dbbackup")).startswith("exit 0"), said
         (tmp_path / "go").touch()
         wait_until(lambda: "ok    shop.tasks.waits" in log.read_text())
-        wait_until(lambda: " done: 1 job" in log.read_text())
+        wait_until(lambda: " done: 1 attempt" in log.read_text())
     for name in ("db.sqlite3-wal", "db.sqlite3-shm"):
         (tmp_path / name).unlink(missing_ok=True)
     assert (said := project.manage("dbrestore", "--noinput")).startswith("exit 0"), said

@@ -24,7 +24,7 @@ def test_a_result_that_is_too_large(backend: VTQueueBackend, most: int) -> None:
     result, largest = return_text.enqueue(LARGE), return_text.enqueue(LARGE - 1)
     run_pending()
     letter = DeadLetter.objects.using(backend.database).get()
-    said = f"The result has 16,000,002 bytes, but this database takes {most:,} at the most. Store the data elsewhere "
+    said = f"The result has 16,000,002 bytes, but this database takes {most:,} at most. Store the data elsewhere "
     said += "and return a reference to it. The call has returned, so it is not tried again."
     assert (str(letter.pk), letter.attempts, letter.message) == (result.id, 1, said)
     result.refresh()

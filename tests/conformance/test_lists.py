@@ -19,7 +19,7 @@ from tests.fake_clock import at
 from .bench import Bench
 
 COUNT = 7
-WORDS = ("", "due", "scheduled", "retrying", "parked", "running", "expired", "done")
+WORDS = ("", "due", "scheduled", "retrying", "blocked", "running", "expired", "done")
 
 
 def pages(read: Callable[[Any], Page]) -> list[str]:
@@ -45,7 +45,7 @@ def stored(bench: Bench, word: str) -> list[str]:
                 bench.ack(job)
     elif word == "retrying":
         bench.jobs.update(attempts=1)
-    elif word == "parked":
+    elif word == "blocked":
         bench.jobs.update(due_at=LAST, moved_from=from_instant(at(0)), concurrency_key="key:\u00a0ä")
     return ids
 
@@ -111,7 +111,7 @@ def test_the_end_of_an_id(bench: Bench, count: int) -> None:
         query = ListQuery(text=text)
         assert [row.pk for row in list_jobs(bench.jobs, query, None, size=100, limit=2, now=at(100)).rows] == [job_id]
         assert [row.pk for row in ending(bench.jobs, digits_in(text), 2)] == [job_id]
-        assert ids_of(f"…{text}", Job, bench.engine.alias) == [job_id] != [other]
+        assert ids_of(f"…{text}", bench.engine.alias, Job) == [job_id] != [other]
 
 
 @pytest.mark.parametrize("text", ["", "123", "1234567", "no digits", "2030-12-31", "1" * 33, "…", "-", "12345678-"])

@@ -84,7 +84,7 @@ def test_workers_start_where_two_hosts_have_tested_the_locks(disk: SharedDisk, t
     ("lie", "reason"),
     [
         ("locks", "a file was locked here while another host had it locked"),
-        ("pages", "what another host wrote under a lock was not seen: the cache of this host is stale"),
+        ("pages", "a write of another host under a lock was not seen: the cache of this host is stale"),
         ("names", "the cache of names is stale. On NFS mount with lookupcache=none"),
     ],
 )
@@ -120,7 +120,7 @@ def test_a_test_that_is_interrupted_ends_on_all_hosts(disk: SharedDisk) -> None:
     tests[0].wait_for("hosts: ")
     tests[0].signal(signal.SIGINT)
     assert tests[1].wait() == 1
-    assert "host1 has left before the end; start all anew" in tests[1].log
+    assert "host1 has left before the end; start all again" in tests[1].log
     assert tests[0].wait() != 0
     assert os.listdir(disk.folder) == []
 

@@ -257,10 +257,10 @@ def test_parked(time: FakeClock, narrow: Queue) -> None:
     """How many jobs of its key run, of how many that may; and that the key has room, where nothing gave it back."""
     ids = narrow.publish_many([1, 2, 3], concurrency_key=lambda payload: "tenant:9")
     assert len(narrow.claim_many(5)) == 2
-    assert said(ids[2]) == "parked by the limit 'tenant:9': 2 of 2 jobs with this key run"
+    assert said(ids[2]) == "blocked by the limit 'tenant:9': 2 of 2 jobs with this key run"
     Job.objects.filter(pk=ids[0]).delete()
     room = "there is room now, and a worker gives it back within a second or so"
-    assert said(ids[2]) == f"parked by the limit 'tenant:9': {room}"
+    assert said(ids[2]) == f"blocked by the limit 'tenant:9': {room}"
 
 
 def test_parked_behind_another_job(time: FakeClock) -> None:
@@ -268,7 +268,7 @@ def test_parked_behind_another_job(time: FakeClock) -> None:
     first, second = (limited.in_order.enqueue("", 0, 7, number) for number in (1, 2))
     with engine_for("default").transaction():
         Claims(engine_for("default"), task_backends["default"].limits).claim([Scope(None, False)], 5, "w", time.instant)
-    assert said(second.id) == f"parked by the limit 'customer:7': job …{first.id[-8:]} comes first there"
+    assert said(second.id) == f"blocked by the limit 'customer:7': job …{first.id[-8:]} comes first there"
 
 
 @pytest.mark.parametrize("subcommand", ["why", "show"])
@@ -307,14 +307,14 @@ def test_limits_in_lists(time: FakeClock, narrow: Queue) -> None:
     """``list`` and ``status`` say what is parked, and which limits a queue has."""
     ids = narrow.publish_many([1, 2, 3], concurrency_key=lambda payload: "tenant:9")
     narrow.claim_many(5)
-    assert any(line.startswith("parked") and str(ids[2]) in line for line in lines("list"))
+    assert any(line.startswith("blocked") and str(ids[2]) in line for line in lines("list"))
     assert any(
-        line.startswith("narrow") and line.endswith("2 at once; 1 parked by a limit") for line in lines("status")
+        line.startswith("narrow") and line.endswith("2 at once; 1 blocked by a limit") for line in lines("status")
     )
     assert any(line.startswith("concurrency_key") and line.endswith("tenant:9") for line in lines("show", str(ids[2])))
     shown = json.loads("\n".join(lines("show", str(ids[2]), "--json")))
-    assert (shown["state"], shown["due_at"]) == ("parked", None)
-    assert shown["waits_for"] == "parked by the limit 'tenant:9'"
+    assert (shown["state"], shown["due_at"]) == ("blocked", None)
+    assert shown["waits_for"] == "blocked by the limit 'tenant:9'"
 
 
 def test_lists_of_what_is_parked(time: FakeClock, narrow: Queue) -> None:
@@ -324,19 +324,19 @@ def test_lists_of_what_is_parked(time: FakeClock, narrow: Queue) -> None:
         narrow.publish_many([1, 2, 3, 4], concurrency_key=lambda payload, key=key: key, priority=1)
         narrow.publish(5, concurrency_key=key)
     narrow.claim_many(20)
-    parked = json.loads("\n".join(lines("list", "--state", "parked", "--json")))
+    parked = json.loads("\n".join(lines("list", "--state", "blocked", "--json")))
     assert [(job["concurrency_key"], job["arguments"]) for job in parked] == [
         (key, payload) for key in sorted(keys) for payload in (3, 4, 5)
     ]
     rows, found, after = Job.objects.using("default"), [], None
     while not found or after:
-        page = list_jobs(rows, ListQuery(word="parked"), after, size=10, limit=2, now=time.instant)
+        page = list_jobs(rows, ListQuery(word="blocked"), after, size=10, limit=2, now=time.instant)
         found += [str(row.pk) for row in page.rows]
         after = page.next_key
     assert found == [job["id"] for job in parked]
     assert lines("list", "--state", "scheduled") == []
     counts = count_jobs(rows, ListQuery(), 10, time.instant)
-    assert (counts["parked"], counts["scheduled"], counts["waiting"]) == ((6, False), (0, False), (0, False))
+    assert (counts["blocked"], counts["scheduled"], counts["waiting"]) == ((6, False), (0, False), (0, False))
 
 
 def lines(*command: str) -> list[str]:

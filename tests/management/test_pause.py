@@ -65,7 +65,7 @@ def test_pause_and_resume(time: FakeClock) -> None:
     Queue("emails").publish("x")
     assert vtqueue("pause", "emails", "--reason", "SMTP down", "--until", "15:00") == [
         "Queue 'emails' is paused by anna: SMTP down, until 15:00:00.",
-        "What runs goes on to its end. To end the pause: manage.py vtqueue resume emails",
+        "Running jobs go on to their end. To end the pause: manage.py vtqueue resume emails",
     ]
     assert Queue("emails").claim() is None
     assert vtqueue("resume", "emails") == ["Queue 'emails' is resumed; the workers were woken."]
@@ -111,7 +111,7 @@ def test_an_end_in_the_past(time: FakeClock) -> None:
     )
     assert refusal("pause", "emails", "--until", "2026-01-01 00:00").startswith(told)
     assert "until is 08:00:00, which is over" in refusal("pause", "emails", "--until", "0m")
-    assert "255 at the most" in refusal("pause", "emails", "--reason", "x" * 256)
+    assert "at most 255 are kept" in refusal("pause", "emails", "--reason", "x" * 256)
     assert "1 to 255 characters" in refusal("pause", "")
 
 

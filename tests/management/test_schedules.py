@@ -32,7 +32,7 @@ def schedule(**values: Any) -> Schedule:
 
 def test_the_list() -> None:
     """When each runs next, and what became of the last job; in JSON with the last runs."""
-    assert "There are no schedules: a worker writes down what @recurring declares" in said()
+    assert "There are no schedules: a worker stores those of @recurring" in said()
     schedule()
     schedule(name="often", expression="every 300", time_zone="")
     assert said("run", "nightly").startswith("Job ")

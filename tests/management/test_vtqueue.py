@@ -85,7 +85,7 @@ def test_purge_deletes_what_is_not_held() -> None:
     tasks.add.using(queue_name="a").enqueue(1, 2)
     other.publish("4")
     assert vtqueue("purge", "a", "--yes") == (
-        "Deleted 2 jobs.\n1 job held by a worker stayed; what a dead one holds comes back when its lease ends.\n"
+        "Deleted 2 jobs.\n1 job held by a worker stayed; jobs of a dead worker come back when their leases end.\n"
     )
     assert set(Job.objects.values_list("pk", "queue_name")) >= {(held.id, "a"), (done.id, "a")}
     assert (len(queue), len(other), Job.objects.count()) == (1, 1, 3)

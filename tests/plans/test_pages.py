@@ -68,7 +68,7 @@ READERS: dict[str, tuple[Callable[[], object], int]] = {
     "ids": (lambda: ending(Job.objects.using(ALIAS), "12345678", 5), 20_000),
     **{f"jobs {word}": (jobs(word=word), 1000) for word in ("", "due", "scheduled", "retrying", "running", "expired")},
     "jobs waiting": (jobs(word="waiting"), 1000),
-    "jobs parked": (jobs(word="parked", queue_name="q1"), 100),
+    "jobs parked": (jobs(word="blocked", queue_name="q1"), 100),
     "jobs done, of a task": (jobs(word="done", task_path="none"), 500),
     "jobs of a worker": (jobs(word="running", worker_id="w1", queue_name="q1"), 500),
     "jobs, scheduled in a queue": (jobs(word="scheduled", queue_name="q1"), 500),

@@ -14,7 +14,7 @@ from .database import Database
 from .held import executions
 from .running import Running, Start
 
-QUIET = "is quiet: it finishes what runs, and claims nothing until it is asked to work"
+QUIET = "is quiet: it finishes its jobs, and claims nothing until it is asked to work"
 
 OLD = "UPDATE vtqueue_job SET state = 'SUCCESSFUL', worker_id = 'w', finished_at = 1, kept_until = 1, result = 'null'"
 

@@ -480,7 +480,7 @@ def test_a_drain_keeps_all_its_children_while_one_has_a_job(
     (tmp_path / "c" / "go").touch()
     assert worker.wait() == 0
     assert database.succeeded(b, c)
-    assert "done: 3 jobs;" in worker.log
+    assert "done: 3 attempts;" in worker.log
 
 
 def test_children_share_the_number_of_jobs(database: Database, start_worker: Start) -> None:
@@ -489,7 +489,7 @@ def test_children_share_the_number_of_jobs(database: Database, start_worker: Sta
     worker = start_worker("--max-jobs", "7", "--max-jobs-per-process", "2", "--processes", "2", "--threads", "1")
     assert worker.wait() == 0
     assert sum(database.succeeded(job_id) for job_id in job_ids) == 7
-    assert "done: 7 jobs;" in worker.log
+    assert "done: 7 attempts;" in worker.log
 
 
 def test_an_idle_child_that_stands_still_does_not_hold_up_the_end(

@@ -27,7 +27,7 @@ def test_drain_runs_what_is_due_and_leaves_what_is_scheduled(database: Database,
     assert database.succeeded(*due)
     assert sorted((tmp_path / "noted").read_text().split(), key=int) == [str(number) for number in range(20)]
     assert (database.job(later)["state"], database.job(later)["claims"]) == ("READY", 0)
-    assert "done: 20 jobs;" in worker.lines("vtworker")[-1]
+    assert "done: 20 attempts;" in worker.lines("vtworker")[-1]
 
 
 def test_drain_retries_waits_for_what_becomes_due_in_that_time(database: Database, drain: Drain) -> None:
@@ -215,4 +215,4 @@ def test_without_drain_a_worker_in_a_transaction_is_refused(database: Database, 
     """A worker whose rows no publisher could reach says so instead of waiting for ever."""
     process = start("-c", SCRIPT + 'with transaction.atomic():\n    call_command("vtworker")')
     assert process.wait() == 1
-    assert "Use --drain to run what is due here and now." in process.log
+    assert "Use --drain to run due jobs here and now." in process.log

@@ -173,7 +173,7 @@ def test_lines_that_come_faster_than_they_are_written_are_left_out_and_counted(
     before, missing = re.split(r"^(\d+) lines of this log are missing", worker.log, flags=re.MULTILINE)[:2]
     assert len(before.splitlines()) + int(missing) == 1 + 3 * len(jobs)  # "ready"; Django has two more for each job
     assert worker.terminate() == 0
-    assert "done: 3000 jobs" in worker.log.splitlines()[-1]
+    assert "done: 3000 attempts" in worker.log.splitlines()[-1]
 
 
 LEADERS = """
@@ -232,7 +232,7 @@ def test_no_thread_that_a_task_leaves_behind_keeps_the_process(
     database.wait_for(job_id)
     if not {"--drain", "--max-jobs"} & set(arguments):
         worker.signal(signal.SIGTERM)
-    worker.wait_for("done: 1 job")
+    worker.wait_for("done: 1 attempt")
     began = time.monotonic()
     assert worker.wait() == 0
     assert time.monotonic() - began < 30
@@ -245,7 +245,7 @@ def test_a_child_with_a_thread_left_behind_is_replaced(database: Database, start
     database.enqueue_many(hindering.leave_thread, [()] * 6)
     worker = start_worker(*arguments, ready=False, VTQUEUE_TEST_APPS=APP)
     assert worker.wait() == 0
-    assert "done: 6 jobs" in worker.log
+    assert "done: 6 attempts" in worker.log
     assert "ended with code" not in worker.log
 
 

@@ -54,7 +54,8 @@ def test_each_outcome_has_its_line(database: Database, drain: Drain) -> None:
         rf"dead  {JOB} after 1 attempt: BaseException: bare; requeue: manage\.py vtqueue requeue …\w+", dead
     )
     assert f"tasks.raise_it …{dying[-8:]}" in dead
-    assert re.fullmatch(r"vtworker [^:]+:\d+ done: 3 jobs; longest write lock \d+\.\dms", worker.lines("vtworker ")[-1])
+    done = r"vtworker [^:]+:\d+ done: 3 attempts; longest write lock \d+\.\dms"
+    assert re.fullmatch(done, worker.lines("vtworker ")[-1])
     assert re.fullmatch(
         rf"left for later: 1 job \(1 to be tried again\); the first is due in {DURATION}", line_of(worker, "left")
     )
@@ -72,14 +73,14 @@ def test_what_waits_without_an_end(database: Database, drain: Drain) -> None:
     database.enqueue(durable.order, 7)
     worker = drain()
     database.write("UPDATE vtqueue_job SET due_at = ?", LAST_INSTANT)
-    assert line_of(drain(), "left") == "left for later: 1 job; what they wait for has not come"
+    assert line_of(drain(), "left") == "left for later: 1 job; they wait for events or for other jobs"
     assert worker.lines("left") != []
 
 
 def test_a_drain_says_what_it_leaves(database: Database, drain: Drain) -> None:
     """Scheduled jobs and those of paused queues are counted; where nothing is left, or was, nothing is said."""
     empty = drain()
-    assert (empty.lines("left"), "done: 0 jobs;" in empty.log) == ([], True)
+    assert (empty.lines("left"), "done: 0 attempts;" in empty.log) == ([], True)
     database.enqueue_many(tasks.add.using(run_after=timedelta(hours=2)), [(1, 2)] * 3)
     assert re.fullmatch(r"left for later: 3 jobs; the first is due in (2 h|1\.9 h)", line_of(drain(), "left"))
     database.write("DELETE FROM vtqueue_job")

@@ -78,7 +78,7 @@ def test_interrupted(sides: Sides, database: Database, other: dict[str, Any]) ->
     wait_until(lambda: waiting(OTHER) == [waits])
     move.signal(signal.SIGINT)
     assert move.wait() == 130
-    assert move.log == ("CommandError: Interrupted. What was moved stays moved; run the same command again to go on.\n")
+    assert move.log == ("CommandError: Interrupted. Moved rows stay moved; run the same command again to go on.\n")
 
 
 def test_a_database_of_its_own(sides: Sides, database: Database, other: dict[str, Any], tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_a_drain_leaves_paused_queues(database: Database, drain: Drain) -> None:
     pause("b", until=timedelta(hours=1), using=ALIAS)
     left = [database.enqueue(tasks.add.using(queue_name=name), 1, 2) for name in "ab"]
     done = database.enqueue_many(tasks.add, [(1, 2)] * 2)
-    assert "done: 2 jobs;" in drain().lines("vtworker")[-1]
+    assert "done: 2 attempts;" in drain().lines("vtworker")[-1]
     assert database.succeeded(*done)
     assert [database.job(job_id)["claims"] for job_id in left] == [0, 0]
 

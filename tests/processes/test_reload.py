@@ -81,7 +81,7 @@ def test_a_change_restarts_the_worker_when_its_job_has_ended(
     assert answer(database) == "first"
     running = begin(database, tmp_path)
     code.write("the second")
-    parent.wait_for("tasks.py changed; starting anew")
+    parent.wait_for("tasks.py changed; restarting")
     (tmp_path / "go").touch()
     parent.wait_ready(times=2)
     assert answer(database) == "the second"
@@ -164,13 +164,13 @@ def test_a_worker_does_not_outlive_its_parent(database: Database, parent: Runnin
     worker = parent.wait_ready()
     parent.kill()
     wait_until(lambda: not is_ours(worker))
-    assert f":{worker} done: 0 jobs" in parent.log
+    assert f":{worker} done: 0 attempts" in parent.log
     assert database.workers() == []
 
 
 def test_a_killed_worker_is_started_again(database: Database, parent: Running) -> None:
     """A worker that is killed (by the system, for its memory) is replaced, without a change of the code."""
     os.kill(parent.wait_ready(), signal.SIGKILL)
-    parent.wait_for("the worker was killed by signal 9; starting anew")
+    parent.wait_for("the worker was killed by signal 9; restarting")
     parent.wait_ready(times=2)
     assert answer(database) == "first"

@@ -43,7 +43,7 @@ def test_a_signal_lets_finish_what_runs_and_claims_nothing_more(
     assert database.result(running) == "go"
     assert (database.job(later)["state"], database.job(later)["claims"]) == ("READY", 0)
     assert not (tmp_path / "noted").exists()
-    assert "done: 1 job;" in worker.lines("vtworker")[-1]
+    assert "done: 1 attempt;" in worker.lines("vtworker")[-1]
     assert database.workers() == []
 
 
@@ -162,7 +162,7 @@ def test_ctrl_c_on_a_terminal(database: Database, tmp_path: Path, arguments: tup
         os.close(master)
         os.close(slave)
     assert database.result(job_id) == "go"
-    assert "done: 1 job;" in worker.lines("vtworker")[-1]
+    assert "done: 1 attempt;" in worker.lines("vtworker")[-1]
     assert not [word for word in ("Traceback", "KeyboardInterrupt", "ended with code") if word in worker.log]
     assert not Path(f"/proc/{child}").exists()
 

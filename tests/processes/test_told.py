@@ -81,7 +81,7 @@ def test_a_child_of_another_version_is_refused(database: Database, start: Start,
     init = package / "__init__.py"
     init.write_text(init.read_text().replace('__version__ = "', '__version__ = "1234.'))
     os.kill(int(lines(tmp_path / "a" / "started")[0]), signal.SIGKILL)
-    worker.wait_for("is installed now: start the worker anew")
+    worker.wait_for("is installed now: restart the worker")
     for name in "ab":
         (tmp_path / name / "go").touch()
     wait_until(lambda: database.succeeded(a, b), PATIENCE)

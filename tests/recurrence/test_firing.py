@@ -741,7 +741,7 @@ def test_a_run_has_the_state_that_lists_say(alias: str, worker: Worker, declare:
     Job.objects.using(alias).filter(pk=parked.pk).update(concurrency_key="k", moved_from=parked.due_at, due_at=LAST)
     Job.objects.using(alias).filter(pk=late.pk).update(start_by=late.due_at)
     [listed] = control.listed(alias)
-    assert [run["state"] for run in listed.runs] == ["due", "expired", "parked"]
+    assert [run["state"] for run in listed.runs] == ["due", "expired", "blocked"]
 
 
 def test_a_worker_notes_the_end_of_what_it_has_published(

@@ -49,7 +49,7 @@ def test_calls_that_are_none(settings: Settings, backend: str, call: Any) -> Non
 )
 def test_many_calls_of_what_is_no_task(task: Any) -> None:
     """The error says what was found, and what is allowed."""
-    form = rf"enqueue_many takes a task \(what @task has made\), and its arguments, not {re.escape(repr(task)[:20])}"
+    form = rf"enqueue_many takes a task \(made by @task\), and its arguments, not {re.escape(repr(task)[:20])}"
     with pytest.raises(TypeError, match=form):
         enqueue_many(task, [((1,), {})])
 
@@ -282,6 +282,6 @@ def with_any_options(context: TaskContext, **options: Any) -> Any:
 
 def test_the_context_is_not_passed_by_the_caller(db: None) -> None:
     """Its name is refused in the caller, also where any other name is taken."""
-    with pytest.raises(TypeError, match="'context' is what the worker passes"):
+    with pytest.raises(TypeError, match="'context' is passed by the worker"):
         with_any_options.enqueue(context=3)
     with_any_options.enqueue(other=3)

@@ -504,7 +504,7 @@ def test_an_event_while_it_is_about_to_wait() -> None:
 REFUSED = [
     (lambda context: context.step("one", lambda: {1}), "StepError", "Step 'one': Unsupported type: set"),
     (lambda context: context.step("", len), "StepError", "The name of a step is a text of 1 to 255 characters"),
-    (lambda context: context.step("a", "b"), "StepError", "Step 'a' takes a function, and what it is called with"),
+    (lambda context: context.step("a", "b"), "StepError", "Step 'a' takes a function, and its arguments"),
     (lambda context: context.gather("a", None), "StepError", "gather 'a' takes a list of call(task, …)"),
     (lambda context: context.gather("a", call(durable.child, "b")), "StepError", "gather 'a' takes a list of call("),
     (lambda context: context.step("a", context.step, "b", int), "StepError", "step 'b' was asked for inside step 'a'"),

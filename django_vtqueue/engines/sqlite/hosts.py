@@ -23,7 +23,7 @@ ALIVE = 0.5  # seconds between two signs of life, before all are there
 LEAVE = 10.0  # seconds for which the others are waited for at the end
 PATIENCE = 150.0  # seconds for one step of the others
 
-HAS_LEFT = "{} has left before the end; start all anew"
+HAS_LEFT = "{} has left before the end; start all again"
 
 
 class Failed(Exception):
@@ -124,7 +124,7 @@ class Hosts:
             if "bye" in heard:
                 raise Failed(HAS_LEFT.format(self.names[host] or host))
             if time.monotonic() > until:
-                raise Failed(f"{self.names[host] or host} has said nothing for {PATIENCE:.0f} s; start all anew")
+                raise Failed(f"{self.names[host] or host} has said nothing for {PATIENCE:.0f} s; start all again")
             time.sleep(LOOK_AT_FILES)
         return heard[key]
 

@@ -150,7 +150,7 @@ def files(path: Path, hosts: Hosts) -> Steps:
     def read(text: bytes, journaled: bool) -> None:
         with locked(file):
             if os.pread(file, PAGE, 0) != text[:PAGE] or os.fstat(file).st_size != len(text):
-                raise Failed("what another host wrote under a lock was not seen: the cache of this host is stale")
+                raise Failed("a write of another host under a lock was not seen: the cache of this host is stale")
             if os.access(journal, os.F_OK) != journaled or (journaled and journal.read_bytes() != text):
                 raise Failed(
                     "a journal that another host had made or deleted was not seen as such: the cache of names is "
@@ -235,7 +235,7 @@ def clocks(path: Path, hosts: Hosts) -> Steps:
 
 BY_EACH = {
     "locks keep other hosts out, and end with their process": locks,
-    "what is done to files under a lock is seen under the next one": files,
+    "changes of files under a lock are seen under the next one": files,
     "a killed transaction in SQLite is rolled back": rollback,
 }
 TOGETHER = {"the clocks agree": clocks, f"each host adds 1 to a counter in SQLite {COUNT} times": updates}

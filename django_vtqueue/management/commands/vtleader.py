@@ -34,7 +34,7 @@ LOOK_AT_LEASE = 0.2  # seconds between two looks at the lease; a twentieth of a 
 HELP = """Runs COMMAND on one instance of many: waits for the leadership of NAME, runs COMMAND with its fencing token in
 VTQUEUE_TOKEN, forwards signals to it, and exits with its exit code (128 + N if signal N has ended it). If the
 leadership is about to be lost, COMMAND is ended before another instance can have it, and this one waits for its next
-turn: COMMAND is started anew then."""
+turn: COMMAND is started again then."""
 
 
 class Command(BaseCommand):

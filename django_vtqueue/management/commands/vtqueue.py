@@ -46,7 +46,7 @@ SUBCOMMANDS = {
     "locktest": Subcommand(locktest.HELP, locktest.add_arguments, locktest.run, reads_tables=False),
     "move": Subcommand(move.HELP, move.add_arguments, move.run, interrupted=move.INTERRUPTED),
     "pause": Subcommand(
-        "Pauses a queue: no job of it is claimed, until it is resumed or the pause ends; what runs goes on to its end.",
+        "Pauses a queue: no job of it is claimed, until it is resumed or the pause ends; running jobs go on.",
         queues.pause_arguments,
         queues.pause,
     ),
@@ -56,7 +56,7 @@ SUBCOMMANDS = {
         queues.purge,
     ),
     "quiet": Subcommand(
-        "Asks workers to finish what they run and to claim nothing, until they are stopped or asked to work again.",
+        "Asks workers to finish their jobs and to claim nothing, until they are stopped or asked to work again.",
         workers.quiet_arguments,
         workers.quiet,
     ),
@@ -71,7 +71,7 @@ SUBCOMMANDS = {
     "slots": Subcommand(slots.HELP, slots.add_arguments, slots.run),
     "status": Subcommand(status.HELP, status.add_arguments, status.run),
     "stop": Subcommand(
-        "Asks workers to stop as after SIGTERM: they finish what they run and exit.",
+        "Asks workers to stop as after SIGTERM: they finish their jobs and exit.",
         workers.stop_arguments,
         workers.stop,
     ),

@@ -84,7 +84,7 @@ class Command(BaseCommand):
             type=seconds,
             default=0.0,
             metavar="SECONDS",
-            help="with --drain: also wait for what becomes due within this time",
+            help="with --drain: also wait for jobs that become due within this time",
         )
         add("--max-jobs-per-process", type=positive, metavar="N", help="replace a child process after so many jobs")
         add("--max-memory", type=positive, metavar="MB", help="replace a child process that has grown to this size")
@@ -93,10 +93,10 @@ class Command(BaseCommand):
             "--shutdown-timeout",
             type=seconds,
             metavar="S",
-            help="after a signal: give back what still runs after S seconds (default: wait for its end)",
+            help="after a signal: give back jobs that still run after S seconds (default: wait for its end)",
         )
         add("--adopt", action="store_true", help="with DEBUG: run the jobs that a copied database brought along")
-        add("--reload", action="store_true", default=None, help="start anew when code changes (default with DEBUG)")
+        add("--reload", action="store_true", default=None, help="restart when code changes (default with DEBUG)")
         add("--no-reload", action="store_false", dest="reload")
 
     def handle(self, **options: Any) -> None:
@@ -149,7 +149,7 @@ class Command(BaseCommand):
             except CannotRun as error:
                 raise CommandError(str(error)) from None
         logger.info(
-            "vtworker %s done: %d job%s; longest write lock %.1fms",
+            "vtworker %s done: %d attempt%s; longest write lock %.1fms",
             shown_worker(worker.id),
             log.ended,
             "" if log.ended == 1 else "s",
@@ -167,7 +167,7 @@ class Command(BaseCommand):
         if not options.drain:
             raise CommandError(
                 "Only this thread sees this database (in memory, or inside a transaction): no worker can share it. "
-                "Use --drain to run what is due here and now."
+                "Use --drain to run due jobs here and now."
             )
         until = engine_for(backend.database).now() + microseconds(options.drain_retries)
         line = Line(backend, scopes_of(backend, options.queues), until, limits_of(backend, options))
@@ -189,9 +189,9 @@ def left_for_later(engine: Engine, scopes: Sequence[Scope], now: int) -> str:
     claimable = waiting.exclude(queue_name__in=paused(engine.alias, now)).exclude(PARKED)
     first = claimable.order_by("due_at").values_list("due_at", flat=True).first()  # no other column: it may be damaged
     if first is None:
-        return f"{number} held up by limits" if waiting.filter(PARKED).exists() else f"{number} in paused queues"
+        return f"{number} blocked by limits" if waiting.filter(PARKED).exists() else f"{number} in paused queues"
     if to_instant(first) >= LAST_INSTANT:
-        return f"{number}; what they wait for has not come"
+        return f"{number}; they wait for events or for other jobs"
     return f"{number}; the first is due in {duration(max(to_instant(first) - now, 0))}"
 
 

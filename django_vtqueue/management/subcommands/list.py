@@ -38,7 +38,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="WHEN",
         help="enqueued (--state dead: died) in the last 30m, 2h, 1d, or since 2030-12-31 15:00",
     )
-    add("--text", default="", help="in the id, the task or the arguments, but not in what is hidden")
+    add("--text", default="", help="in the id, the task or the arguments, but not in hidden values")
     add(
         "--limit",
         type=partial(positive, most=LOOKED_AT),

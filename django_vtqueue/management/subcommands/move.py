@@ -17,7 +17,7 @@ from ...worker.progress_bar import progress_bar
 from ..output import is_terminal, table
 
 HELP = "Moves jobs, dead letters, schedules and all else to another database, while workers and publishers go on."
-INTERRUPTED = "Interrupted. What was moved stays moved; run the same command again to go on."
+INTERRUPTED = "Interrupted. Moved rows stay moved; run the same command again to go on."
 SHOWN = 20  # refusals
 
 
@@ -25,7 +25,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--from", dest="source", required=True, metavar="ALIAS", help="database alias to move from")
     parser.add_argument("--to", dest="target", required=True, metavar="ALIAS", help="database alias to move to")
     parser.add_argument("--wait", action="store_true", help="go on until no job and no dead letter is left that can go")
-    parser.add_argument("--dry-run", action="store_true", help="only say how much there is, and what would stay")
+    parser.add_argument("--dry-run", action="store_true", help="only say how much there is, and how much would stay")
 
 
 def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:

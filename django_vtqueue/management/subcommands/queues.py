@@ -40,7 +40,7 @@ def pause(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
         raise CommandError(str(error)) from None
     yield f"Queue {name!r} is {pauses.sentence(pauses.paused(database, now)[name])}."
     command = f"manage.py vtqueue resume{option_of(backend)} {shlex.quote(name)}"
-    yield f"What runs goes on to its end. To end the pause: {command}"
+    yield f"Running jobs go on to their end. To end the pause: {command}"
     if remark:
         yield remark
 
@@ -88,7 +88,7 @@ def purge(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     deleted = sum(engine.purge(name, engine.now()) for name in found)
     yield f"Deleted {counted(deleted)}."
     if left := sum(held[name] for name in names):
-        yield f"{counted(left)} held by a worker stayed; what a dead one holds comes back when its lease ends."
+        yield f"{counted(left)} held by a worker stayed; jobs of a dead worker come back when their leases end."
 
 
 def unfinished(database: str, now: int) -> tuple[Counter[str], Counter[str]]:

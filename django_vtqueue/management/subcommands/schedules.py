@@ -20,7 +20,7 @@ from ...tasks.compat import InvalidTask
 from ..arguments import login, option_of
 from ..output import add_json, ago, as_json, iso, table
 
-HELP = "Lists schedules: when each runs next, what became of its last job. Or pauses, resumes or runs one."
+HELP = "Lists schedules: when each runs next, how its last job ended. Or pauses, resumes or runs one."
 TITLES = ("schedule", "when", "state", "next", "last", "ended", "ran")
 ACTIONS = ("list", "pause", "resume", "run")
 
@@ -43,7 +43,7 @@ def run(backend: VTQueueBackend, options: dict[str, Any]) -> Iterator[str]:
     if found is None:
         names = Schedule.objects.using(database).order_by("name").values_list("name", flat=True)
         what = f"There is no schedule {name!r}." if name else f"Name the schedule: schedules {action} NAME."
-        raise CommandError(f"{what} There are: {', '.join(names) or 'none; a worker writes down what code declares'}.")
+        raise CommandError(f"{what} There are: {', '.join(names) or 'none; a worker stores those of the code'}.")
     return {"pause": pause, "resume": resume, "run": run_now}[action](found, backend)
 
 
@@ -60,7 +60,7 @@ def show(database: str, *, as_values: bool) -> Iterator[str]:
     elif rows:
         yield from table([TITLES, *(row(each, now) for each in rows)])
     else:
-        yield "There are no schedules: a worker writes down what @recurring declares, when it starts."
+        yield "There are no schedules: a worker stores those of @recurring when it starts."
 
 
 def row(each: Listed, now: int) -> Sequence[Any]:

@@ -25,7 +25,7 @@ from .list import MOMENTS, described
 
 LONGEST = 100  # characters of the result of a step
 CHILDREN = 100  # of a step that are shown
-HELP = "Shows all of a job: its arguments, what became of each attempt, and why it is not running."
+HELP = "Shows all of a job: its arguments, how each attempt ended, and why it is not running."
 
 
 def add_arguments(parser: ArgumentParser) -> None:

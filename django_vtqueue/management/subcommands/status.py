@@ -1,4 +1,4 @@
-"""``vtqueue status``: how the queues stand, which workers are there, and what they run."""
+"""``vtqueue status``: the state of the queues, which workers are there, and their running jobs."""
 
 from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ from ...queue import pauses
 from ...queue.workers import QUIET, live_workers, start_command
 from ..output import add_json, ago, as_json, iso, table
 
-HELP = "Shows how the queues stand, which workers are there, and what they run."
+HELP = "Shows the state of the queues, which workers are there, and their running jobs."
 MOST_COUNTED = 10_000  # jobs of a kind that are counted
 NAMES = 1000  # queues that are looked for
 LATER = ("scheduled", "retrying", "waiting")
@@ -80,10 +80,10 @@ def queues(database: str, held: Held, now: int) -> list[dict[str, Any]]:
     ]
 
 
-def limited(database: str, name: str, parked: int) -> dict[str, Any]:
-    """Return the limits of a queue, and how many of its jobs are parked, as far as there are any."""
+def limited(database: str, name: str, blocked: int) -> dict[str, Any]:
+    """Return the limits of a queue, and how many of its jobs are blocked, as far as there are any."""
     policy = options_for(name, database).policy(name)
-    found = {"concurrency": policy.concurrency, "rate": policy.rate, "parked": parked}
+    found = {"concurrency": policy.concurrency, "rate": policy.rate, "blocked": blocked}
     return {key: value for key, value in found.items() if value}
 
 
@@ -93,8 +93,8 @@ def limits_of(queue: dict[str, Any]) -> Iterator[str]:
         yield f"{queue['concurrency']} at once"
     if "rate" in queue:
         yield f"{queue['rate']} start"
-    if "parked" in queue:
-        yield f"{queue['parked']:,}{'+' * bool(queue['later'])} parked by a limit"
+    if "blocked" in queue:
+        yield f"{queue['blocked']:,}{'+' * bool(queue['later'])} blocked by a limit"
 
 
 def workers(present: Sequence[WorkerProcess], held: Held) -> list[dict[str, Any]]:

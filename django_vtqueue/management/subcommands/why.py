@@ -1,4 +1,4 @@
-"""``vtqueue why``: why a job is not running, or what became of it."""
+"""``vtqueue why``: why a job is not running, or how it ended."""
 
 from argparse import ArgumentParser
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from ...backend import VTQueueBackend
 from ...inspection.why import why
 from ..arguments import add_ids, read_at_once
 
-HELP = "Says in one sentence why a job is not running, or what became of it."
+HELP = "Says in one sentence why a job is not running, or how it ended."
 
 
 def add_arguments(parser: ArgumentParser) -> None:
