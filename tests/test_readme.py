@@ -180,7 +180,7 @@ def test_the_quickstart_as_it_is_written(project: Project) -> None:
         project.run(*shlex.split(command)[1:])
     [sample] = [block.text for block in blocks(README) if block.language == "text"]
     said = ""
-    command = [sys.executable, "-u", *shlex.split(work)[1:], "--no-reload"]
+    command = [sys.executable, "-u", *shlex.split(work)[1:]]
     own = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
     with subprocess.Popen(
         command, cwd=project.folder, env=own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

@@ -401,7 +401,7 @@ def test_two_that_run_a_schedule_at_once(engine: Engine, settings: Settings) -> 
     row.save(using=engine.alias)
     with threads(2) as pool:
         for _ in range(10):
-            at_once(pool, *[lambda: run_now(row, using=engine.alias)] * 2)
+            at_once(pool, *[lambda: run_now(row, engine.alias)] * 2)
     assert len(Schedule.objects.using(engine.alias).get().recent) == 20
 
 

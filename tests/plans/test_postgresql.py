@@ -149,7 +149,7 @@ LISTS = {  # by the word of each, the indexes of which it is a range
     "": {KEY},
     "due": {DUE, QUEUE, HIDDEN, KEY},
     **{word: {DUE, QUEUE, KEY} for word in ("scheduled", "retrying", "waiting")},
-    "parked": {PARKED},
+    "blocked": {PARKED},
     **{word: {WORKER, HIDDEN} for word in ("running", "expired")},
     "done": {KEY},
 }

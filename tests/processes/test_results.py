@@ -156,7 +156,7 @@ def test_large_results_that_come_together_are_stored_one_after_the_other(
 
 def test_each_names_itself() -> None:
     """An error of the one for async code names that one."""
-    with pytest.raises(TypeError, match=r"^wait_for_result takes what"):
+    with pytest.raises(TypeError, match=r"^wait_for_result takes a result"):
         wait_for_result("x")  # type: ignore[type-var]
-    with pytest.raises(TypeError, match=r"^async_wait_for_result takes what"):
+    with pytest.raises(TypeError, match=r"^async_wait_for_result takes a result"):
         asyncio.run(async_wait_for_result("x"))  # type: ignore[type-var]
