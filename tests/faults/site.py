@@ -249,12 +249,16 @@ def assert_said(worker: Running, text: str, at_most: int = 1) -> None:
     assert_untroubled(worker)
 
 
+OF_TASKS = ("its transaction cannot begin", "Nothing is lost")
+
+
 def times_said(worker: Running, text: str) -> int:
     """Return how often the control loop of a worker has said something.
 
-    A transactional task whose COMMIT was not answered says it too: it waits by itself, and adds that nothing is lost.
+    A transactional task says it too, with its own words, when its BEGIN or its COMMIT was not answered.
     """
-    return sum(text in line and "Nothing is lost" not in line for line in worker.log.splitlines())
+    lines = (line for line in worker.log.splitlines() if not any(words in line for words in OF_TASKS))
+    return sum(text in line for line in lines)
 
 
 def assert_untroubled(worker: Running) -> None:
