@@ -174,7 +174,10 @@ for _ in range(2):
     second.refresh()
     assert second.status == "SUCCESSFUL", second
 assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("vtworker")]
+for thread in threading.enumerate():
+    if thread.name.startswith("vtworker"):  # one that renews beside a lock may just be ending
+        thread.join(5)
+        assert not thread.is_alive(), thread.name
 """
 
 
