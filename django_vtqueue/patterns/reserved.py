@@ -112,7 +112,8 @@ class ReservedRows:
         if self.engine.outdated(connections[self.database]):
             self.engine.disconnect()
             now, before = clock.since_boot(), seen.get((self.database, self.queue_name), {})
-            seen[self.database, self.queue_name] = {key: each._replace(since=now) for key, each in before.items()}
+            barred = {key: each._replace(since=now, barred=now + each.lease) for key, each in before.items()}
+            seen[self.database, self.queue_name] = barred
 
     def any_free(self, worker_id: str) -> bool:
         """Return whether a row is free, or its lease has ended: a look, without the write lock."""

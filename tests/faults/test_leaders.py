@@ -1,8 +1,10 @@
 """Four instances, one leader: it is killed, stopped, its wall clock is stepped, and stands; never do two believe so."""
 
 import random
+import sqlite3
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import closing
 from itertools import cycle, islice
 from pathlib import Path
 
@@ -138,6 +140,32 @@ def test_a_restored_database(
     restore(copy, database.path)
     restored = clock.since_boot()
     wait_until(lambda: max(each.end for each in instances.terms()) > restored + 2 * TTL)
+    assert overlaps(instances.terms()) == []
+
+
+@pytest.mark.sqlite("a server has no file that is exchanged")
+def test_a_later_backup_behind_an_old_one(database: Database, start: Start, tmp_path: Path) -> None:
+    """An instance that finds its own lease of another time in the file waits until the present leader believes no more.
+
+    The number of that claim is greater than the present one, so it does not tell of a restore.
+    """
+    with Lease("shop", TTL, ALIAS):
+        pass
+    old = back_up(database.path, tmp_path / "old")
+    instances = Instances(database, start, tmp_path)
+    first, leader = instances.leader()
+    later = back_up(database.path, tmp_path / "later")
+    with closing(sqlite3.connect(later)) as connection, connection:
+        connection.execute("UPDATE vtqueue_job SET claims = claims + 5 WHERE queue_name = 'lease:shop'")
+    leader.stop()
+    move_over(old, database.path)
+    wait_until(lambda: any(each.file != first.file for each in instances.terms()))
+    leader.go_on()
+    waiting = clock.since_boot()
+    wait_until(lambda: max(each.end for each in instances.terms()) > waiting + 4)  # it has seen the new leader
+    move_over(later, database.path)
+    restored = clock.since_boot()
+    wait_until(lambda: max(each.end for each in instances.terms()) > restored + TTL + 4)
     assert overlaps(instances.terms()) == []
 
 
