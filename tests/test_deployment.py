@@ -59,6 +59,11 @@ def test_compose_file() -> None:
     said_by(installed("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", COMPOSE)
 
 
+def test_read_the_docs() -> None:
+    """The file that has the documentation built, a version for each tag."""
+    said_by(installed("check-jsonschema"), "--builtin-schema", "vendor.readthedocs", ROOT / ".readthedocs.yaml")
+
+
 @pytest.mark.parametrize("file", KUBERNETES, ids=name_of)
 def test_kubernetes_files(file: Path) -> None:
     said_by(installed("kubernetes-validate"), "--strict", file)
