@@ -5,9 +5,8 @@ that waits takes a row when it has seen the row unchanged for a whole lease, by 
 of the holder is proven dead. A holder counts from before its renewal. So neither a clock that steps nor a process that
 was stopped makes two holders.
 
-A claim number that has gone back tells of a database that was restored, and so does an own claim that is not the last
-one noted. The holder that the restored one does not know may believe in its lease to its end, so an instance that has
-seen the other number takes the row no sooner.
+A claim number that has gone back tells of a database that was restored. The holder that the restored one does not know
+may believe in its lease to its end, so an instance that has seen the greater number takes the row no sooner.
 """
 
 from collections.abc import Collection, Iterator
@@ -37,24 +36,20 @@ FOREVER = 1 << 60  # an instant later than any lease, by whatever clock it was s
 class Seen(NamedTuple):
     """A row as it was seen first, and when, by the boot clock in seconds: each renewal moves its end.
 
-    ``lease``: its length in seconds. ``holder``: the ID of the worker that holds it. ``barred``: until when it is not
-    taken, for it tells of a restored database.
+    ``lease``: its length in seconds. ``barred``: until when it is not taken, for its claim number has gone back.
     """
 
     claims: int
     visible_at: int
     lease: float
     since: float
-    holder: str
     barred: float = 0.0
 
-    def then(self, now: "Seen", began: float, worker_id: str) -> "Seen":
-        """Return what an instance knows after a look that began at a moment; another thread's later one counts."""
+    def then(self, now: "Seen", began: float) -> "Seen":
+        """Return what is known after a look that began at a moment; if another thread's was later, that one counts."""
         if self[:2] == now[:2] or self.since > began:
             return self
-        others_went_back = now.claims < self.claims and self.holder != worker_id
-        own_came_back = now.claims > self.claims and now.holder == worker_id  # its claims are noted as it takes them
-        return now._replace(barred=now.since + self.lease if others_went_back or own_came_back else self.barred)
+        return now._replace(barred=now.since + self.lease if now.claims < self.claims else self.barred)
 
 
 # By database and queue, for all instances of this process: one that is made anew for each try learns of a lease's end.
@@ -122,7 +117,7 @@ class ReservedRows:
 
     def any_free(self, worker_id: str) -> bool:
         """Return whether a row is free, or its lease has ended: a look, without the write lock."""
-        waiting, held = self._free_and_held(worker_id)
+        waiting, held = self._free_and_held()
         return bool(waiting or self._ended(held, worker_id))
 
     @contextmanager
@@ -146,23 +141,22 @@ class ReservedRows:
             began, now = clock.since_boot(), engine.now()
             held, ended = self._end_leases(worker_id, now)
             self.prepare(held)
-            first = self._free_and_held(worker_id)[0][:1] if self.admits() else []
+            first = self._free_and_held()[0][:1] if self.admits() else []
             engine.lease(first, worker_id, now, clock.microseconds(ttl))
             jobs = engine.read(first)
-        self._note(jobs.values(), None, worker_id)
         self._remove_bells(ended, worker_id)
         return (next(iter(jobs.values())), began) if jobs else None
 
     def free_ended(self, worker_id: str) -> None:
         """Free the rows whose lease has ended, as ``take`` does; the write lock is asked for only if there are any."""
-        if self._ended(self._free_and_held(worker_id)[1], worker_id):
+        if self._ended(self._free_and_held()[1], worker_id):
             with self.transaction():
                 _, ended = self._end_leases(worker_id, self.engine.now())
             self._remove_bells(ended, worker_id)
 
     def _end_leases(self, worker_id: str, now: int) -> tuple[int, Collection[HeldJob]]:
         """Free the rows whose lease has ended; return how many others are held, and the jobs that were freed."""
-        held = self._free_and_held(worker_id)[1]
+        held = self._free_and_held()[1]
         ended = self._ended(held, worker_id)
         end_leases(self.engine, [HiddenRow(handle, True) for handle in ended], worker_id, now)
         return len(held) - len(ended), ended.values()
@@ -214,25 +208,20 @@ class ReservedRows:
         mine = [(key, handle) for key, handle in rows if key and key in self.keys]
         return sorted(mine, key=lambda row: (len(row[0]), row[0]))
 
-    def _free_and_held(self, worker_id: str) -> tuple[list[Handle], dict[Handle, HeldJob]]:
+    def _free_and_held(self) -> tuple[list[Handle], dict[Handle, HeldJob]]:
         """Return the rows that can be taken, in the order of their keys; and the others: they are held, or barred."""
         began = clock.since_boot()
         jobs = self.engine.read(handles := [handle for _, handle in self._rows()])
-        known, now = self._note(jobs.values(), began, worker_id), clock.since_boot()
+        known, now = self._note(jobs.values(), began), clock.since_boot()
         held = {handle: job for handle, job in jobs.items() if job.worker_id or known[job.id].barred > now}
         return [handle for handle in handles if handle in jobs and handle not in held], held
 
-    def _note(self, jobs: Collection[HeldJob], began: float | None, worker_id: str) -> dict[str, Seen]:
-        """Note how rows are, as a look has found them that began at a moment; return what is known of all.
-
-        ``began``: None for rows that were just taken, whatever was known of them.
-        """
-        now, known = clock.since_boot(), seen.setdefault((self.database, self.queue_name), {})
-        for job in jobs:
-            each = Seen(job.claims, job.visible_at, job.lease_us / SECOND, now, job.worker_id)
-            known[job.id] = (
-                known[job.id].then(each, began, worker_id) if began is not None and job.id in known else each
-            )
+    def _note(self, jobs: Collection[HeldJob], began: float) -> dict[str, Seen]:
+        """Note how the rows are, as a look has found them that began at a moment; return what is known of them."""
+        now, before = clock.since_boot(), seen.get((self.database, self.queue_name), {})
+        found = {job.id: Seen(job.claims, job.visible_at, job.lease_us / SECOND, now) for job in jobs}
+        known = {key: before[key].then(each, began) if key in before else each for key, each in found.items()}
+        seen[self.database, self.queue_name] = known
         return known
 
     def _ended(self, held: dict[Handle, HeldJob], worker_id: str) -> dict[Handle, HeldJob]:

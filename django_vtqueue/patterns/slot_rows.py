@@ -80,7 +80,7 @@ class SlotRows(ReservedRows):
         """Return whether a slot can be taken; while the cycle is to be changed, whether none is held any more."""
         if self.stored().wanted is None:
             return super().any_free(worker_id)
-        held = self._free_and_held(worker_id)[1]
+        held = self._free_and_held()[1]
         return len(self._ended(held, worker_id)) == len(held)
 
     def prepare(self, held: int) -> None:
