@@ -45,6 +45,7 @@ class Engine(Portable, Settling, RowLocks, Overflow, Limiting, DurableSteps, Clo
 
     largest_result: int | None = None  # bytes
     countable = 300_000  # waiting jobs that the overview counts, of all queues, and as many that are due later
+    is_file = False  # another one may be put in its place; a server only ends a session
     shortest_wait = 0.1  # seconds for a lock: on a busy database it is never free at once
     looks_first = True  # a worker looks before it claims: a claim that finds nothing keeps other writers waiting
     kept_open = False  # with CONN_MAX_AGE = 0 (until the end of a request) a thread keeps its connection between jobs

@@ -49,7 +49,7 @@ class Seen(NamedTuple):
         """Return what is known after a look that began at a moment; if another thread's was later, that one counts."""
         if self[:2] == now[:2] or self.since > began:
             return self
-        return now._replace(barred=now.since + self.lease if now.claims < self.claims else self.barred)
+        return now._replace(barred=max(self.barred, now.since + self.lease if now.claims < self.claims else 0.0))
 
 
 # By database and queue, for all instances of this process: one that is made anew for each try learns of a lease's end.
@@ -111,9 +111,11 @@ class ReservedRows:
         """Open the database again if another one is in its place: there a row was unchanged for no time yet."""
         if self.engine.outdated(connections[self.database]):
             self.engine.disconnect()
-            now, before = clock.since_boot(), seen.get((self.database, self.queue_name), {})
-            barred = {key: each._replace(since=now, barred=now + each.lease) for key, each in before.items()}
-            seen[self.database, self.queue_name] = barred
+            now, before = clock.since_boot(), dict(seen.get((self.database, self.queue_name), {}))
+            seen[self.database, self.queue_name] = {
+                key: each._replace(since=now, barred=max(each.barred, now + each.lease if self.engine.is_file else 0.0))
+                for key, each in before.items()
+            }
 
     def any_free(self, worker_id: str) -> bool:
         """Return whether a row is free, or its lease has ended: a look, without the write lock."""

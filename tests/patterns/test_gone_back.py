@@ -1,11 +1,13 @@
 """A lease whose row has gone back: the database was restored, or a standby lacks the last commits."""
 
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
+from django.db import connections
 from django.db.models import F
 
 from django_vtqueue import Queue
@@ -81,3 +83,14 @@ def test_a_holder_notices_that_its_row_has_gone_back(leases: Any, boot: BootCloc
     assert not lease.held
     assert lease.acquire(blocking=False)
     assert lease.token == token
+
+
+@pytest.mark.parametrize("alias", ["postgresql_database"], indirect=True)
+def test_a_session_that_the_server_has_ended(leases: Any, alias: str) -> None:
+    """It is no other database: a lease that is free is taken at once, also by one that tries only now and then."""
+    lease = leases()
+    for _ in range(3):
+        assert lease.acquire(blocking=False)
+        lease.release()
+        with closing(connections[alias].copy()) as other, other.cursor() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [connections[alias].connection.info.backend_pid])
