@@ -10,10 +10,8 @@ import pytest
 from pytest_django import Settings
 
 from django_vtqueue.backend import VTQueueBackend
-from django_vtqueue.engines import Engine, new_engine
-from django_vtqueue.tasks.compat import task_backends
 
-from .bench import Bench
+from .bench import Bench, new_bench, task_backends
 
 
 @pytest.fixture(params=["sqlite_file", "postgresql_database"], ids=["sqlite", "postgresql"])
@@ -29,14 +27,15 @@ def traced() -> bool:
 
 
 @pytest.fixture
-def engine(alias: str, traced: bool) -> Engine:
-    """Return an engine of the control loop of a worker, or, if it is traced, of a web process."""
-    return new_engine(alias, traced=traced)
+def bench(alias: str, traced: bool, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """Return the bench of a control loop of a worker, or, if it is traced, of a web process."""
+    return new_bench(alias, monkeypatch, traced=traced)
 
 
 @pytest.fixture
-def bench(engine: Engine) -> Bench:
-    return Bench(engine)
+def engine(bench: Bench) -> Any:
+    """Return what is inside of the bench, for the tests of that in other folders."""
+    return bench.engine
 
 
 @pytest.fixture

@@ -1,29 +1,32 @@
 """Jobs that are cancelled: what waits ends at once, what runs is asked to stop and not started again."""
 
 from collections.abc import Callable
-from contextlib import closing, suppress
-from typing import Any
+from contextlib import suppress
 from uuid import UUID
 
 import pytest
-from django.db import connections, transaction
+from django.db import transaction
 from pytest_django import Settings
 
-from django_vtqueue import Queue, control
+from django_vtqueue import Queue, TaskResultStatus, control, requeue
 from django_vtqueue.backend import VTQueueBackend
-from django_vtqueue.core.clock import from_instant
-from django_vtqueue.core.job import HeldJob
-from django_vtqueue.core.settlement import Settlement, released_unfinished, succeeded
-from django_vtqueue.engines import engine_for
-from django_vtqueue.models import DeadLetter, Job
-from django_vtqueue.queue import dead_letters
-from django_vtqueue.queue.ended_leases import end_lease
-from django_vtqueue.queue.settling import settle
-from django_vtqueue.tasks.compat import TaskResultStatus
 from tests.fake_clock import FakeClock, at
 from tests.project import tasks
 
-from .bench import DAY, SECOND, Bench, failure
+from .bench import (
+    DAY,
+    SECOND,
+    Bench,
+    Ending,
+    Held,
+    failure,
+    interruption,
+    lease_ended,
+    letters_before_each_batch,
+    moment,
+    success,
+    was_cancelled,
+)
 from .conftest import configure
 
 CLASS = "django_vtqueue.exceptions.Cancelled"
@@ -35,22 +38,7 @@ def _time(time: FakeClock) -> None:
 
 
 def cancel(bench: Bench, *job_ids: str, by: str = "anna") -> list[str]:
-    return [job_id.hex for job_id in control.cancel(job_ids, using=bench.engine.alias, by=by)]
-
-
-def letter(bench: Bench, job_id: str) -> DeadLetter:
-    found: DeadLetter = bench.letters.get(pk=UUID(job_id))
-    return found
-
-
-def job(bench: Bench, job_id: str) -> Job:
-    found: Job = bench.jobs.get(pk=UUID(job_id))
-    return found
-
-
-def lost(bench: Bench, settlement: Settlement) -> bool:
-    with bench.engine.transaction():
-        return bool(settle(bench.engine, [settlement]))
+    return [job_id.hex for job_id in control.cancel(job_ids, using=bench.alias, by=by)]
 
 
 def test_a_job_that_waits_ends_at_once(bench: Bench, time: FakeClock) -> None:
@@ -60,7 +48,7 @@ def test_a_job_that_waits_ends_at_once(bench: Bench, time: FakeClock) -> None:
     assert cancel(bench, later, due, due) == [later, due]
     assert bench.jobs.count() == 0
     for job_id in (due, later):
-        dead = letter(bench, job_id)
+        dead = bench.letter(job_id)
         assert (dead.exception_class, dead.message) == (CLASS, "Cancelled by anna.")
         assert (dead.worker_id, dead.claims, dead.attempts, dead.started_at) == ("", 0, 0, None)
         assert bench.found(job_id).finished_at == at(5)
@@ -73,12 +61,12 @@ def test_a_job_that_runs_is_asked(bench: Bench, time: FakeClock) -> None:
     held = bench.one(now=1)
     before = bench.found(job_id)
     time.instant = at(2)
-    assert bench.engine.cancel_requests([held]) == {}
+    assert bench.asked_to_stop(held) is None
     assert cancel(bench, job_id) == [job_id]
     assert bench.found(job_id) == before
-    assert bench.engine.cancel_requests([held]) == {held.key: "anna"}
-    assert not lost(bench, succeeded(held, "1", at(3), None))
-    assert (bench.found(job_id).state, job(bench, job_id).cancelled_by) == ("SUCCESSFUL", "anna")
+    assert bench.asked_to_stop(held) == "anna"
+    assert not bench.settle(success(held, "1", 3))
+    assert (bench.found(job_id).state, bench.job(job_id).cancelled_by) == ("SUCCESSFUL", "anna")
 
 
 def test_what_cannot_be_cancelled_is_left_out(bench: Bench, time: FakeClock) -> None:
@@ -94,10 +82,10 @@ def test_what_cannot_be_cancelled_is_left_out(bench: Bench, time: FakeClock) -> 
     assert bench.everything() == before
 
 
-ENDS: dict[str, Callable[[HeldJob], Settlement]] = {
+ENDS: dict[str, Callable[[Held], Ending]] = {
     "failed": lambda held: failure(held, now=5, delay=100),
-    "lease expired": lambda held: end_lease(held, at(5), ""),
-    "released": lambda held: released_unfinished(held, at(5), at(6)),
+    "lease expired": lambda held: lease_ended(held, now=5),
+    "released": lambda held: interruption(held, 5, 6),
 }
 
 
@@ -109,19 +97,19 @@ def test_what_was_asked_to_stop_is_not_given_back(
 
     The same settlement made once more, after a commit whose answer never came, is found to be done.
     """
-    configure(settings, bench.engine.alias, dead_letter_ttl=DAY)
+    configure(settings, bench.alias, dead_letter_ttl=DAY)
     [job_id] = bench.publish("x")
     held = bench.one(now=1)
     cancel(bench, job_id)
     time.instant = at(6)
-    settlement = ENDS[outcome](held)
-    assert not lost(bench, settlement)
+    ending = ENDS[outcome](held)
+    assert not bench.settle(ending)
     assert bench.outcomes(job_id) == [outcome, "cancelled"]
-    dead = letter(bench, job_id)
+    dead = bench.letter(job_id)
     assert (dead.exception_class, bench.found(job_id).finished_at) == (CLASS, at(6))
     assert bench.letters.filter(kept_until=at(6 + DAY)).exists()
-    assert not lost(bench, settlement)
-    assert settlement.cancelled
+    assert not bench.settle(ending)
+    assert was_cancelled(ending)
 
 
 def test_a_failure_for_good_keeps_its_own_name(bench: Bench) -> None:
@@ -129,8 +117,8 @@ def test_a_failure_for_good_keeps_its_own_name(bench: Bench) -> None:
     [job_id] = bench.publish("x", max_attempts=1)
     held = bench.one(now=1)
     cancel(bench, job_id)
-    assert not lost(bench, failure(held, now=5))
-    assert letter(bench, job_id).exception_class.endswith(".Boom")
+    assert not bench.settle(failure(held, now=5))
+    assert bench.letter(job_id).exception_class.endswith(".Boom")
     assert bench.outcomes(job_id) == ["failed"]
 
 
@@ -139,7 +127,7 @@ def test_a_stale_holder_ends_nothing(bench: Bench) -> None:
     [job_id] = bench.publish("x", lease=10)
     stale, _ = bench.one(now=1), bench.one(now=20, worker="w2")
     cancel(bench, job_id)
-    assert lost(bench, failure(stale, now=21))
+    assert bench.settle(failure(stale, now=21))
     assert bench.found(job_id).state == "RUNNING"
 
 
@@ -158,29 +146,19 @@ def test_a_requeued_job_starts_afresh(bench: Bench, time: FakeClock) -> None:
     [waiting], [running] = bench.publish("x"), bench.publish("y", queue="other")
     held = bench.one(now=1, queues=("other",))
     cancel(bench, waiting, running)
-    lost(bench, failure(held, now=2))
-    assert dead_letters.requeue([waiting, running], using=bench.engine.alias) == [UUID(waiting), UUID(running)]
+    bench.settle(failure(held, now=2))
+    assert requeue([waiting, running], using=bench.alias) == [UUID(waiting), UUID(running)]
     assert not bench.jobs.exclude(cancelled_at=None, cancelled_by=None, progress=None).exists()
     time.advance(10)
     for again in bench.claim(now=time.instant / SECOND, queues=None):
-        assert not lost(bench, failure(again, now=time.instant / SECOND))
+        assert not bench.settle(failure(again, now=time.instant / SECOND))
         assert bench.found(again.id).state == "READY"
     assert bench.outcomes(waiting) == ["cancelled", "requeued", "failed"]
 
 
 def test_many_are_cancelled_a_few_at_a_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many they are, no other writer waits for long, and only a few are in memory."""
-    monkeypatch.setattr("django_vtqueue.core.ids.SLICE", 2)
-    engine, committed = engine_for(bench.engine.alias), []
-    request_cancel = engine.request_cancel
-
-    def counted(*values: Any) -> Any:
-        with closing(connections[bench.engine.alias].copy()) as other, other.cursor() as cursor:
-            cursor.execute("SELECT count(*) FROM vtqueue_deadletter")
-            committed.append(cursor.fetchone()[0])
-        return request_cancel(*values)
-
-    monkeypatch.setattr(engine, "request_cancel", counted)
+    committed = letters_before_each_batch(bench, monkeypatch, jobs=2)
     ids = bench.publish(*"abcde")
     assert cancel(bench, *ids) == ids
     assert committed == [0, 2, 4]
@@ -188,14 +166,14 @@ def test_many_are_cancelled_a_few_at_a_time(bench: Bench, monkeypatch: pytest.Mo
 
 def test_letters_are_kept_as_their_own_queue_says(bench: Bench, settings: Settings, time: FakeClock) -> None:
     """Also where several backends share a database: each queue is in the settings of one of them."""
-    configure(settings, bench.engine.alias, QUEUES=["a"], dead_letter_ttl=60)
+    configure(settings, bench.alias, QUEUES=["a"], dead_letter_ttl=60)
     one = settings.TASKS["default"]
-    other = {**one, "QUEUES": ["b"], "OPTIONS": {"database": bench.engine.alias}}
+    other = {**one, "QUEUES": ["b"], "OPTIONS": {"database": bench.alias}}
     settings.TASKS = {"default": one, "other": other}
     [soon], [kept] = bench.publish("x", queue="a"), bench.publish("y", queue="b")
     cancel(bench, soon, kept)
-    expiries = [letter(bench, job_id).kept_until for job_id in (soon, kept)]
-    assert expiries == [from_instant(time.instant + 60 * SECOND), None]
+    expiries = [bench.letter(job_id).kept_until for job_id in (soon, kept)]
+    assert expiries == [moment(60), None]
 
 
 def test_a_damaged_name_is_no_obstacle(bench: Bench) -> None:
@@ -205,7 +183,7 @@ def test_a_damaged_name_is_no_obstacle(bench: Bench) -> None:
     cancel(bench, asked)
     bench.damage("UPDATE vtqueue_job SET cancelled_by = CAST(x'ff00' AS TEXT) WHERE id = %s", asked)
     assert bench.one(now=20).id == other
-    assert letter(bench, asked).exception_class == CLASS
+    assert bench.letter(asked).exception_class == CLASS
 
 
 def test_all_or_nothing(bench: Bench) -> None:
@@ -213,7 +191,7 @@ def test_all_or_nothing(bench: Bench) -> None:
     waiting, running = bench.publish("x", "y")
     bench.one(now=1, limit=1)
     before = bench.everything()
-    with suppress(ZeroDivisionError), transaction.atomic(bench.engine.alias):
+    with suppress(ZeroDivisionError), transaction.atomic(bench.alias):
         assert cancel(bench, waiting, running) == [waiting, running]
         raise ZeroDivisionError
     assert bench.everything() == before
@@ -224,20 +202,20 @@ def test_names_are_cut(bench: Bench) -> None:
     long, none = bench.publish("x", "y")
     assert cancel(bench, long, by="\0é" * 200) == [long]
     assert cancel(bench, none, by="") == [none]
-    assert letter(bench, long).message.startswith("Cancelled by \\0é\\0é")
-    assert letter(bench, none).message == "Cancelled."
+    assert bench.letter(long).message.startswith("Cancelled by \\0é\\0é")
+    assert bench.letter(none).message == "Cancelled."
 
 
 def test_people_with_a_queue_of_their_own(bench: Bench) -> None:
     """``Queue`` does as the workers do: what was asked to stop is not handed out again by nack or release."""
-    queue = Queue("q", using=bench.engine.alias)
+    queue = Queue("q", using=bench.alias)
     for verb in ("nack", "release"):
         job_id = queue.publish("x").hex
         claimed = queue.claim()
         cancel(bench, job_id)
         getattr(claimed, verb)()
         assert queue.claim() is None
-        assert letter(bench, job_id).exception_class == CLASS
+        assert bench.letter(job_id).exception_class == CLASS
 
 
 def test_the_result_of_a_cancelled_task(backend: VTQueueBackend, alias: str) -> None:
@@ -257,15 +235,15 @@ def test_progress_is_written_for_the_holder_only(bench: Bench) -> None:
     """How far a job is stands in its row, as its holder says; who has lost it writes nothing."""
     [job_id] = bench.publish("x", lease=10)
     stale = bench.one(now=1)
-    bench.engine.write_progress([(stale, (0.4, "page 4 of 10"))])
-    assert (job(bench, job_id).progress, job(bench, job_id).progress_text) == (0.4, "page 4 of 10")
+    bench.say_progress((stale, (0.4, "page 4 of 10")))
+    assert (bench.job(job_id).progress, bench.job(job_id).progress_text) == (0.4, "page 4 of 10")
     held = bench.one(now=20, worker="w2")
-    assert (job(bench, job_id).progress, job(bench, job_id).progress_text) == (None, None)
-    bench.engine.write_progress([(stale, (0.9, "late")), (held, (0.1, "page 1"))])
-    assert (job(bench, job_id).progress, job(bench, job_id).progress_text) == (0.1, "page 1")
+    assert (bench.job(job_id).progress, bench.job(job_id).progress_text) == (None, None)
+    bench.say_progress((stale, (0.9, "late")), (held, (0.1, "page 1")))
+    assert (bench.job(job_id).progress, bench.job(job_id).progress_text) == (0.1, "page 1")
     bench.ack(held, now=21)
-    bench.engine.write_progress([(held, (0.9, "late"))])
-    assert job(bench, job_id).progress == 0.1
+    bench.say_progress((held, (0.9, "late")))
+    assert bench.job(job_id).progress == 0.1
 
 
 def test_the_last_progress_is_settled_with_the_job(bench: Bench) -> None:
@@ -273,10 +251,10 @@ def test_the_last_progress_is_settled_with_the_job(bench: Bench) -> None:
     [job_id] = bench.publish("x")
     held = bench.one(now=1)
     held.progress = (0.5, "half")
-    assert not lost(bench, failure(held, now=2))
-    assert (bench.found(job_id).state, job(bench, job_id).progress) == ("READY", 0.5)
+    assert not bench.settle(failure(held, now=2))
+    assert (bench.found(job_id).state, bench.job(job_id).progress) == ("READY", 0.5)
     again = bench.one(now=3)
-    assert job(bench, job_id).progress is None
+    assert bench.job(job_id).progress is None
     again.progress = (1.0, "all")
-    assert not lost(bench, succeeded(again, "1", at(4), None))
-    assert (job(bench, job_id).progress, job(bench, job_id).progress_text) == (1.0, "all")
+    assert not bench.settle(success(again, "1", 4))
+    assert (bench.job(job_id).progress, bench.job(job_id).progress_text) == (1.0, "all")

@@ -1,23 +1,26 @@
 """What a claim takes, and in which order."""
 
-import json
 import random
 from collections.abc import Callable
 
 import pytest
 
-from django_vtqueue.core import history
-from django_vtqueue.core.failures import recorded
-from django_vtqueue.core.grace import GRACE, GracePeriod
-from django_vtqueue.core.job import HeldJob, NewJobs, Scope
-from django_vtqueue.core.settlement import abandoned, released_unfinished
-from django_vtqueue.exceptions import WorkerDied
-from django_vtqueue.queue.claims import NO_GRACE, Claims, Taken, collect
-from django_vtqueue.queue.pauses import earliest
-from django_vtqueue.worker.progress_bar import backlog
 from tests.fake_clock import at
 
-from .bench import SECOND, Bench
+from .bench import (
+    PATIENT,
+    SECOND,
+    Bench,
+    Held,
+    Patience,
+    Served,
+    after_a_gap,
+    claims_end,
+    death,
+    interruption,
+    payloads_of,
+    tasks_of,
+)
 
 # Both shapes of the claim: named queues, and all of them.
 shapes = pytest.mark.parametrize("queues", [("q",), None], ids=["named", "all"])
@@ -54,10 +57,9 @@ def test_ties_end_in_the_order_of_insertion(bench: Bench, queues: Names) -> None
     """Of jobs for one instant the first published is the first claimed; on SQLite whatever their ids are."""
     step = -1 if bench.vendor == "sqlite" else 1  # elsewhere the ids order them, which grow with time
     for number in range(20):
-        job = (f"{0xFFFF + step * number:032x}", f'"{number}"')
-        bench.engine.insert(NewJobs("q", "", 0, 3, SECOND, at(0), at(0), [job]))
-    many = [(f"{0xFFFF + step * number:032x}", f'"{number}"') for number in range(20, 40)]
-    bench.engine.insert(NewJobs("q", "", 0, 3, SECOND, at(0), at(0), many))
+        bench.publish(str(number), ids=[f"{0xFFFF + step * number:032x}"])
+    many = range(20, 40)
+    bench.publish(*map(str, many), ids=[f"{0xFFFF + step * number:032x}" for number in many])
     assert bench.payloads(limit=15, queues=queues) == [str(number) for number in range(15)]
     assert bench.payloads(queues=queues) == [str(number) for number in range(15, 40)]
 
@@ -68,8 +70,7 @@ def test_the_limit_takes_the_first_in_order(bench: Bench, queues: Names) -> None
     chance = random.Random(1)
     for number in range(60):
         bench.publish(str(number), priority=chance.randrange(-3, 4), due=chance.randrange(5))
-    rows = bench.jobs.annotate(handle=bench.engine.handle()).order_by("-priority", "visible_at", "handle")
-    expected = [text.strip('"') for text in rows.values_list("payload", flat=True)]
+    expected = [row.payload for row in bench.line(bench.jobs)]
     claimed = [payload for _ in range(20) for payload in bench.payloads(now=10, limit=3, queues=queues)]
     assert claimed == expected
 
@@ -104,9 +105,9 @@ def test_tasks_and_raw_jobs_of_one_worker_are_merged(bench: Bench) -> None:
     bench.publish("task1", due=1, task="app.tasks.one")
     bench.publish("raw-urgent", due=5, priority=9)
     bench.publish("task4", due=4, task="app.tasks.one")
-    both = [Scope(None, raw=False), Scope(("q",), raw=True)]
-    assert bench.payloads(now=10, scopes=both, limit=3) == ["raw-urgent", "task1", "raw3"]
-    assert bench.payloads(now=10, scopes=both, limit=3) == ["task4"]
+    both = [tasks_of(), payloads_of("q")]
+    assert bench.payloads(now=10, served=both, limit=3) == ["raw-urgent", "task1", "raw3"]
+    assert bench.payloads(now=10, served=both, limit=3) == ["task4"]
 
 
 # -- which ------------------------------------------------------------------------------------------------------------
@@ -158,18 +159,17 @@ def test_a_claim_may_set_a_lease_of_its_own(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("thief", ["quick", "slow"], ids=["another", "the-same-worker"])
-def test_what_was_taken_meanwhile_is_not_collected(bench: Bench, monkeypatch: pytest.MonkeyPatch, thief: str) -> None:
+def test_what_was_taken_meanwhile_is_not_collected(bench: Bench, thief: str) -> None:
     """A claim whose leases had ended before its commit was known returns only what it still holds.
 
     Two threads of a process claim under one worker id: then the claim number alone tells them apart.
     """
     ids = [*bench.publish("a", lease=1), *bench.publish("b", lease=5)]
-    with bench.engine.transaction():
-        taken = Claims(bench.engine).claim([Scope(("q",), raw=True)], 5, "slow", at(0))
-    stolen = bench.claim(now=1, limit=1, worker=thief, grace_period=NO_GRACE)
-    monkeypatch.setattr(bench.engine, "now", lambda: at(1))
-    assert [job.id for job in collect(bench.engine, taken)] == [job_id for job_id in ids if job_id != stolen[0].id]
-    assert collect(bench.engine, Taken("slow")) == []
+    taken = bench.take(now=0, limit=5, worker="slow")
+    stolen = bench.claim(now=1, limit=1, worker=thief)
+    bench.clock_at(1)
+    assert [job.id for job in taken.collect()] == [job_id for job_id in ids if job_id != stolen[0].id]
+    assert bench.claim(now=1, worker="slow") == []
 
 
 # -- when to look again -----------------------------------------------------------------------------------------------
@@ -179,23 +179,23 @@ def test_what_was_taken_meanwhile_is_not_collected(bench: Bench, monkeypatch: py
 def test_earliest_is_the_next_time_that_something_is_due(bench: Bench, queues: Names) -> None:
     """Over all priorities, past or future, waiting or leased; done jobs and the other kind do not count."""
 
-    def first(raw: bool = True) -> int | None:
-        return earliest(bench.engine, [Scope(queues, raw)])
+    def first(raw: bool = True) -> float | None:
+        return bench.earliest(Served(queues, raw))
 
     assert first() is None
     bench.publish("done")
     bench.ack(bench.one(now=0))
     assert first() is None
     bench.publish("far", due=500, priority=9)
-    assert first() == at(500)
+    assert first() == 500
     assert first(raw=False) is None
     bench.publish("leased", due=-5, priority=3, lease=60)
-    assert first() == at(-5)
+    assert first() == -5
     bench.claim(now=0)
-    assert first() == at(60.5)
+    assert first() == 60.5
     bench.publish("task", due=7, task="app.tasks.one", priority=-9)
-    assert first(raw=False) == at(7)
-    assert earliest(bench.engine, [Scope(queues, raw=True), Scope(queues, raw=False)]) == at(7)
+    assert first(raw=False) == 7
+    assert bench.earliest(Served(queues, raw=True), Served(queues, raw=False)) == 7
 
 
 def test_earliest_looks_at_the_named_queues_only(bench: Bench) -> None:
@@ -203,9 +203,9 @@ def test_earliest_looks_at_the_named_queues_only(bench: Bench) -> None:
     bench.publish("a", queue="a", due=1)
     bench.publish("b", queue="b", due=2)
     bench.publish("c", queue="c", due=3)
-    assert earliest(bench.engine, [Scope(("b", "c"), raw=True)]) == at(2)
-    assert earliest(bench.engine, [Scope(("nothing",), raw=True)]) is None
-    assert earliest(bench.engine, []) is None
+    assert bench.earliest(payloads_of("b", "c")) == 2
+    assert bench.earliest(payloads_of("nothing")) is None
+    assert bench.earliest() is None
 
 
 def test_backlog_counts_what_is_due(bench: Bench) -> None:
@@ -218,14 +218,14 @@ def test_backlog_counts_what_is_due(bench: Bench) -> None:
     bench.publish("scheduled", due=100)
     bench.publish("task", task="app.tasks.one")
 
-    def due(*scopes: Scope, now: float = 10) -> int:
-        return backlog(bench.engine, scopes, at(now))
+    def due(*served: Served, now: float = 10) -> int:
+        return bench.backlog(*served, now=now)
 
-    assert due(Scope(None, raw=True)) == 4
-    assert due(Scope(("q",), raw=True)) == 1
-    assert due(Scope(("q",), raw=True), now=-1) == 0
-    assert due(Scope(("a",), raw=True), Scope(None, raw=False)) == 4
-    assert due(Scope(None, raw=True), now=100) == 5
+    assert due(payloads_of()) == 4
+    assert due(payloads_of("q")) == 1
+    assert due(payloads_of("q"), now=-1) == 0
+    assert due(payloads_of("a"), tasks_of()) == 4
+    assert due(payloads_of(), now=100) == 5
 
 
 def test_count_is_of_the_unfinished(bench: Bench) -> None:
@@ -237,22 +237,15 @@ def test_count_is_of_the_unfinished(bench: Bench) -> None:
     bench.publish("due")
     bench.publish("scheduled", due=100)
     bench.publish("other", queue="other")
-    assert bench.engine.count("q") == 4
-    assert bench.engine.count("nothing") == 0
+    assert bench.unfinished("q") == 4
+    assert bench.unfinished("nothing") == 0
 
 
 # -- ended leases -----------------------------------------------------------------------------------------------------
 
 
-def gap(length: float, ago: float) -> GracePeriod:
-    """Return the grace period of a claim after a gap of ``length`` seconds that ended so many seconds ago."""
-    return GracePeriod(GRACE, 0, json.dumps([[round(ago * SECOND), round(length * SECOND)]]))
-
-
-def takeable(bench: Bench, now: float, queues: Names, grace_period: GracePeriod = GracePeriod(GRACE)) -> list[str]:  # noqa: B008
-    rows = bench.engine.ended(Scope(queues, raw=True), 10, at(now), grace_period)
-    jobs = bench.engine.read([row.handle for row in rows])
-    return sorted(job.payload.strip('"') for job in jobs.values())
+def takeable(bench: Bench, now: float, queues: Names, patience: Patience = PATIENT) -> list[str]:
+    return bench.takeable(now, Served(queues, raw=True), patience)
 
 
 @shapes
@@ -274,22 +267,22 @@ def test_after_a_gap_a_third_of_the_lease_is_left_to_renew(bench: Bench, queues:
     for lease in (6, 30, 60):
         bench.publish(f"{lease}s", lease=lease)
     bench.claim(now=0)
-    assert takeable(bench, 200, queues, gap(31, ago=0)) == []
-    assert takeable(bench, 200, queues, gap(31, ago=1.999999)) == []
-    assert takeable(bench, 200, queues, gap(31, ago=2)) == ["6s"]
-    assert takeable(bench, 200, queues, gap(31, ago=4.999999)) == ["6s"]
-    assert takeable(bench, 200, queues, gap(31, ago=5)) == ["30s", "60s", "6s"]
-    assert takeable(bench, 200, queues, gap(16, ago=0)) == ["60s"]
-    assert takeable(bench, 200, queues, gap(2, ago=0)) == ["30s", "60s", "6s"]
+    assert takeable(bench, 200, queues, after_a_gap(31, ago=0)) == []
+    assert takeable(bench, 200, queues, after_a_gap(31, ago=1.999999)) == []
+    assert takeable(bench, 200, queues, after_a_gap(31, ago=2)) == ["6s"]
+    assert takeable(bench, 200, queues, after_a_gap(31, ago=4.999999)) == ["6s"]
+    assert takeable(bench, 200, queues, after_a_gap(31, ago=5)) == ["30s", "60s", "6s"]
+    assert takeable(bench, 200, queues, after_a_gap(16, ago=0)) == ["60s"]
+    assert takeable(bench, 200, queues, after_a_gap(2, ago=0)) == ["30s", "60s", "6s"]
 
 
 def test_a_renewal_within_the_grace_keeps_the_job(bench: Bench) -> None:
     """A holder that was stopped together with the others loses nothing."""
     bench.publish("x", lease=30)
     job = bench.one(now=0, worker="w1")
-    assert bench.claim(now=100, worker="w2", grace_period=gap(100, ago=0)) == []
+    assert bench.claim(now=100, worker="w2", patience=after_a_gap(100, ago=0)) == []
     assert bench.renew(job, now=100.5)
-    assert bench.claim(now=111, worker="w2", grace_period=gap(100, ago=11)) == []
+    assert bench.claim(now=111, worker="w2", patience=after_a_gap(100, ago=11)) == []
     assert bench.ack(job, now=112)
 
 
@@ -297,29 +290,28 @@ def test_without_a_renewal_the_grace_ends(bench: Bench) -> None:
     """The job of a holder that is really gone comes back all the same."""
     bench.publish("x", lease=30)
     bench.one(now=0, worker="gone")
-    assert bench.one(now=110, worker="w2", grace_period=gap(100, ago=10)).claims == 2
+    assert bench.one(now=110, worker="w2", patience=after_a_gap(100, ago=10)).claims == 2
 
 
 # -- the place in the line --------------------------------------------------------------------------------------------
 
 
-def expire(bench: Bench, job: HeldJob) -> None:
+def expire(bench: Bench, job: Held) -> None:
     """Let a lease end that is not renewed."""
 
 
-def lose(bench: Bench, job: HeldJob) -> None:
-    with bench.engine.transaction():
-        bench.engine.settle([abandoned(job, history.WORKER_DIED, recorded(WorkerDied, "It died."), at(20))])
+def lose(bench: Bench, job: Held) -> None:
+    bench.settle(death(job, now=20))
 
 
-def break_off(bench: Bench, job: HeldJob) -> None:
-    bench.settle(released_unfinished(job, at(20), at(21)))
+def break_off(bench: Bench, job: Held) -> None:
+    bench.settle(interruption(job, 20, 21))
 
 
 @shapes
 @pytest.mark.parametrize("give_back", [Bench.release, expire, lose, break_off])
 def test_what_comes_back_keeps_its_place_in_the_line(
-    bench: Bench, queues: Names, give_back: Callable[[Bench, HeldJob], object]
+    bench: Bench, queues: Names, give_back: Callable[[Bench, Held], object]
 ) -> None:
     """Whatever is given back, expires or loses its holder is due at the time for which it was claimed."""
     bench.publish("a", "b", "c", now=0, lease=30)
@@ -338,24 +330,20 @@ def test_a_retry_goes_by_its_new_time(bench: Bench) -> None:
 
 def test_a_claim_knows_that_leases_are_left_to_end(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends so many leases of tasks, and as many of payloads; where one of these is left, it has not taken all."""
-    monkeypatch.setattr("django_vtqueue.queue.claims.ENDED_BATCH", 2)
+    claims_end(monkeypatch, leases=2)
     bench.publish("a", task="shop.tasks.send", lease=5)
     bench.publish("b", "c", "d", lease=5)
-    scopes = [Scope(("q",), raw=False), Scope(("q",), raw=True)]
-    assert len(bench.claim(now=0, scopes=scopes)) == 4
+    served = [tasks_of("q"), payloads_of("q")]
+    assert len(bench.claim(now=0, served=served)) == 4
     for left in (True, False):
-        with bench.engine.transaction():
-            taken = Claims(bench.engine).claim(scopes, 10, "w2", at(9))
-        assert taken.everything is not left
+        assert bench.take(now=9, limit=10, worker="w2", served=served).everything is not left
 
 
 def test_what_was_claimed_ahead_and_recalled_keeps_its_place(bench: Bench) -> None:
     """It has not begun, and uses no attempt."""
     bench.publish("a", "b", "c", now=0)
-    with bench.engine.transaction():
-        taken = Claims(bench.engine).claim([Scope(("q",), raw=True)], 1, "w1", at(1), ahead=1)
-    _, ahead = collect(bench.engine, taken)
-    assert not ahead.begun
+    _, ahead = bench.claim(now=1, limit=1, ahead=1)
+    assert ahead.started_at is None
     assert bench.release(ahead, now=2)
     assert bench.payloads(now=3, worker="w2") == ["b", "c"]
 
@@ -363,9 +351,9 @@ def test_what_was_claimed_ahead_and_recalled_keeps_its_place(bench: Bench) -> No
 def test_what_is_released_unfinished_is_hidden_until_its_moment(bench: Bench) -> None:
     """Its code may still run until then; afterwards it comes back without having used the attempt."""
     [job_id] = bench.publish("x", lease=60, max_attempts=1)
-    assert not bench.settle(released_unfinished(bench.one(now=0), at(10), at(11)))
+    assert not bench.settle(interruption(bench.one(now=0), 10, 11))
     assert (bench.found(job_id).state, bench.found(job_id).visible_at) == ("READY", at(11))
     assert bench.claim(now=10.999999, worker="w2") == []
     again = bench.one(now=11, worker="w2")
     assert (again.attempts, again.claims) == (1, 2)
-    assert bench.outcomes(job_id) == [history.RELEASED]
+    assert bench.outcomes(job_id) == ["released"]

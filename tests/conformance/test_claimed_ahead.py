@@ -1,18 +1,12 @@
 """Jobs that a worker claims ahead of its free slots: they have no attempt until they begin."""
 
-from django_vtqueue.core.job import HeldJob, Scope
-from django_vtqueue.core.settlement import succeeded
-from django_vtqueue.models import QueueState
-from django_vtqueue.queue.claims import Claims, collect, start_attempt
 from tests.fake_clock import at
 
-from .bench import Bench
+from .bench import Bench, Held, success
 
 
-def claim(bench: Bench, limit: int, ahead: int, now: float = 0) -> list[HeldJob]:
-    with bench.engine.transaction():
-        taken = Claims(bench.engine).claim([Scope(("q",), True)], limit, "w1", at(now), ahead=ahead)
-    return collect(bench.engine, taken)
+def claim(bench: Bench, limit: int, ahead: int, now: float = 0) -> list[Held]:
+    return bench.claim(now, limit, ahead=ahead)
 
 
 def test_what_is_claimed_ahead_has_no_attempt(bench: Bench) -> None:
@@ -20,7 +14,9 @@ def test_what_is_claimed_ahead_has_no_attempt(bench: Bench) -> None:
     ids = bench.publish(*"abcdef")
     jobs = claim(bench, limit=2, ahead=3)
     assert [job.id for job in jobs] == ids[:5]
-    assert [(job.claims, job.attempts, job.begun) for job in jobs] == [(1, 1, True)] * 2 + [(1, 0, False)] * 3
+    assert [(job.claims, job.attempts, job.started_at is not None) for job in jobs] == [(1, 1, True)] * 2 + [
+        (1, 0, False)
+    ] * 3
     assert claim(bench, limit=5, ahead=5)[0].id == ids[5]
 
 
@@ -41,8 +37,7 @@ def test_an_attempt_begins_once_and_for_its_holder_only(bench: Bench) -> None:
     mine, others = claim(bench, limit=0, ahead=2)
     bench.jobs.filter(pk=others.id).update(claims=2)
     for _ in range(2):
-        with bench.engine.transaction():
-            bench.engine.start_attempts([mine, others], at(1))
+        bench.begin(mine, others, now=1)
     assert [bench.found(job.id).attempts for job in (mine, others)] == [1, 0]
     assert bench.found(mine.id).started_at == at(1)
 
@@ -60,17 +55,15 @@ def test_the_outcome_counts_an_attempt_that_began_unseen(bench: Bench) -> None:
     bench.publish("x")
     [job] = claim(bench, limit=0, ahead=1)
     job.attempts = 1
-    bench.settle(succeeded(job, "null", at(1), None))
+    bench.settle(success(job))
     assert (bench.found(job.id).state, bench.found(job.id).attempts) == ("SUCCESSFUL", 1)
 
 
 def test_a_claim_knows_whether_it_took_all(bench: Bench) -> None:
     """What is due and was not taken, because it may not be claimed ahead, is found by the next claim at once."""
-    scopes = [Scope(("q",), True)]
 
     def all_taken(limit: int, ahead: int) -> bool:
-        with bench.engine.transaction():
-            return Claims(bench.engine).claim(scopes, limit, "w1", at(3), ahead=ahead).everything
+        return bench.take(now=3, limit=limit, ahead=ahead).everything
 
     for _ in range(2):
         bench.publish("retried")
@@ -86,9 +79,9 @@ def test_what_waits_in_line_begins_unless_it_was_cancelled_or_paused(bench: Benc
     """Of those that wait for their turn; what does not begin uses no attempt."""
     bench.publish("x", "cancelled", "paused")
     held, cancelled, paused = claim(bench, limit=0, ahead=3)
-    bench.engine.request_cancel([cancelled.id], at(1), "anna")
-    with bench.engine.transaction():
-        assert [start_attempt(bench.engine, job, at(1)) for job in (held, cancelled)] == [True, False]
-        QueueState.objects.using(bench.engine.alias).create(queue_name="q", paused_at=at(1))
-        assert not start_attempt(bench.engine, paused, at(1))
+    bench.ask_to_stop(cancelled.id, 1)
+    with bench.transaction():
+        assert [bench.begin_in_turn(job) for job in (held, cancelled)] == [True, False]
+        bench.pause("q")
+        assert not bench.begin_in_turn(paused)
     assert [bench.found(job.id).attempts for job in (held, cancelled, paused)] == [1, 0, 0]

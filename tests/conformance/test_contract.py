@@ -21,22 +21,13 @@ from django.db.models import F
 from django.dispatch import Signal
 from pytest_django import Settings
 
-from django_vtqueue import GiveUp, Retry, TaskContext, TaskResult, TaskResultStatus, task
+from django_vtqueue import GiveUp, Retry, TaskContext, TaskResult, TaskResultStatus, requeue, task
 from django_vtqueue.backend import VTQueueBackend
 from django_vtqueue.models import Job
-from django_vtqueue.queue.dead_letters import requeue
-from django_vtqueue.tasks.compat import (
-    BaseTaskBackend,
-    InvalidTask,
-    Task,
-    task_backends,
-    task_enqueued,
-    task_finished,
-    task_started,
-)
-from tests.fake_clock import START, FakeClock
+from tests.fake_clock import FakeClock
 from tests.pending import run_pending
 
+from .bench import BaseTaskBackend, Bench, InvalidTask, Task, task_backends, task_enqueued, task_finished, task_started
 from .conftest import configure
 
 READY, RUNNING = TaskResultStatus.READY, TaskResultStatus.RUNNING
@@ -406,12 +397,10 @@ def test_a_dead_letter_is_failed(backend: VTQueueBackend, run: Run) -> None:
     ]
 
 
-def test_an_expired_job_is_failed_in_the_end(backend: VTQueueBackend, alias: str, time: FakeClock) -> None:
+def test_an_expired_job_is_failed_in_the_end(backend: VTQueueBackend, bench: Bench, time: FakeClock) -> None:
     """A task whose workers die is FAILED too when its attempts are used up; its errors say what happened."""
     result = fail.enqueue()
-    Job.objects.using(alias).update(
-        state="RUNNING", claims=1, attempts=1, worker_id="w1", started_at=START, lease_until=START
-    )
+    bench.one(queues=None, raw=False, lease=60)
     assert backend.get_result(result.id).status == RUNNING
     time.advance(61)
     run_pending()
@@ -497,7 +486,10 @@ import django
 django.setup()
 from django.db import connections
 assert all(connection.connection is None for connection in connections.all()), "a connection was made"
-from django_vtqueue.tasks.compat import task_backends
+if django.VERSION >= (6, 0):
+    from django.tasks import task_backends
+else:
+    from django_tasks import task_backends
 assert type(task_backends["default"]).__name__ == "VTQueueBackend"
 assert all(connection.connection is None for connection in connections.all()), "a connection was made"
 print(module.send.module_path)

@@ -7,24 +7,12 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from django_vtqueue import Queue
-from django_vtqueue.core import history
-from django_vtqueue.core.clock import from_instant
-from django_vtqueue.core.ids import new_id
-from django_vtqueue.core.job import NewJobs, Scope
-from django_vtqueue.core.settlement import released, released_unfinished, snoozed
-from django_vtqueue.engines import Engine
+from django_vtqueue import Queue, control, requeue
 from django_vtqueue.models import DeadLetter
-from django_vtqueue.queue import claims
-from django_vtqueue.queue.claims import OVERDUE_BATCH, Claims, Taken, collect, start_attempt
-from django_vtqueue.queue.dead_letters import requeue
-from django_vtqueue.queue.pauses import pause
 from tests.conftest import claimed
 from tests.fake_clock import FakeClock, at
 
-from .bench import SECOND, Bench
-
-RAW, TASKS = Scope(("q",), raw=True), Scope(("q",), raw=False)
+from .bench import MOST_BURIED, SECOND, Bench, Taken, held_of, interruption, moment, put_off, release
 
 
 @pytest.fixture
@@ -32,20 +20,10 @@ def queue(alias: str, time: FakeClock) -> Queue:
     return Queue("q", using=alias, max_attempts=2)
 
 
-def publish(bench: Bench, *payloads: Any, now: float = 0, start_by: float | None = None, **options: Any) -> list[str]:
-    """Insert jobs that expire; return their ids."""
-    jobs = [(new_id(), f'"{payload}"') for payload in payloads]
-    values = {"queue_name": "q", "task_path": "", "priority": 0, "max_attempts": 3, "lease_us": 60 * SECOND, **options}
-    until = None if start_by is None else at(start_by)
-    bench.engine.insert(NewJobs(**values, enqueued_at=at(now), due_at=at(now), jobs=jobs, start_by=until))
-    return [job_id for job_id, _ in jobs]
-
-
 def taken(bench: Bench, now: float, limit: int = 1, **options: Any) -> tuple[Taken, list[str]]:
     """Claim; return what was taken, and the payloads that are handed out."""
-    with bench.engine.transaction():
-        took = Claims(bench.engine).claim([RAW], limit, "w1", at(now), **options)
-    return took, [job.payload.strip('"') for job in collect(bench.engine, took)]
+    took = bench.take(now, limit, **options)
+    return took, [job.payload.strip('"') for job in took.collect()]
 
 
 # -- the moment -------------------------------------------------------------------------------------------------------
@@ -69,9 +47,9 @@ def test_the_letter(queue: Queue, alias: str, time: FakeClock) -> None:
     assert (letter.pk, letter.payload, letter.priority, letter.attempts) == (job_id, {"id": 7}, 3, 0)
     assert letter.exception_class == "django_vtqueue.exceptions.JobExpired"
     assert letter.message == "It had not started by 2027-01-15 08:00:10+00:00."
-    assert letter.died_at == from_instant(time.instant)
-    [entry] = history.read(letter.history)
-    assert (entry["outcome"], entry["number"]) == ("expired", history.NO_ATTEMPT)
+    assert letter.died_at == moment(60)
+    [entry] = letter.history
+    assert (entry["outcome"], entry["number"]) == ("expired", 0)
     assert requeue(job_id, using=alias) == [job_id]
     time.advance(100_000)
     job = claimed(queue)
@@ -84,10 +62,10 @@ def test_the_letter(queue: Queue, alias: str, time: FakeClock) -> None:
         (-1, {}, "is over"),
         (0, {}, "is over"),
         (timedelta(seconds=-1), {}, "is over"),
-        (from_instant(at(-1)), {}, "is over"),
+        (moment(-1), {}, "is over"),
         (10, {"delay": 10}, "not after the moment at which the job is due"),
-        (10, {"publish_at": from_instant(at(11))}, "not after the moment at which the job is due"),
-        (from_instant(at(0)).replace(tzinfo=None), {}, "naive"),
+        (10, {"publish_at": moment(11)}, "not after the moment at which the job is due"),
+        (moment(0).replace(tzinfo=None), {}, "naive"),
         (True, {}, "A duration is"),
         (float("nan"), {}, "A duration is"),
     ],
@@ -120,50 +98,47 @@ def test_a_retry_goes_on(queue: Queue, alias: str, time: FakeClock) -> None:
 
 @pytest.mark.parametrize(
     "verb",
-    [released, lambda job: released_unfinished(job, at(1), at(2)), lambda job: snoozed(job, 5, at(1))],
+    [release, lambda job: interruption(job, 1, 2), lambda job: put_off(job, 5, 1)],
     ids=["release", "worker stops", "put off"],
 )
 def test_what_was_given_back_without_an_attempt_has_not_started(bench: Bench, verb: Any) -> None:
     """A claim that used no attempt is as if it had not been: the time still counts."""
-    publish(bench, "x", start_by=10)
+    bench.publish("x", start_by=10)
     bench.settle(verb(bench.one(0)))
     took, found = taken(bench, 10)
     assert (found, len(took.buried)) == ([], 1)
 
 
-@pytest.mark.parametrize("verb", [released, lambda job: snoozed(job, 60, at(1))], ids=["release", "put off"])
+@pytest.mark.parametrize("verb", [release, lambda job: put_off(job, 60, 1)], ids=["release", "put off"])
 def test_what_has_begun_and_is_given_back(bench: Bench, verb: Any) -> None:
     """A job that has used an attempt, or made a step, does not expire any more."""
-    fresh, tried, stepped = (publish(bench, "x", start_by=10, task_path="app.task")[0] for _ in range(3))
+    fresh, tried, stepped = (bench.publish("x", start_by=10, task="app.task")[0] for _ in range(3))
     held = {job.id: job for job in bench.claim(0, raw=False)}
     bench.nack(held[tried])
     held[tried] = bench.one(1, raw=False)
-    assert bench.engine.write_steps(held[stepped], '[{"kind":"step","name":"a","value":1}]', at(1))
+    assert bench.note_steps(held[stepped], [{"kind": "step", "name": "a", "value": 1}])
     bench.settle(*map(verb, held.values()))
     assert [row.pk.hex for row in bench.jobs.filter(start_by__lte=at(10))] == [fresh]
 
 
 def test_what_expires_is_not_claimed_ahead(bench: Bench) -> None:
     """It would start later than it was claimed; what stands behind it has to wait too, for the order is kept."""
-    publish(bench, "now", start_by=100)
-    publish(bench, "next", start_by=100)
-    publish(bench, "then")
+    bench.publish("now", start_by=100)
+    bench.publish("next", start_by=100)
+    bench.publish("then")
     assert taken(bench, 1, limit=1, ahead=5)[1] == ["now"]
 
 
 @pytest.mark.parametrize(("now", "begins"), [(9.999999, True), (10, False)])
 def test_a_job_that_waits_for_its_turn(bench: Bench, now: float, begins: bool) -> None:
     """One that was claimed in time, but whose turn comes too late, is given back, and buried by the next claim."""
-    publish(bench, "x", start_by=10, task_path="app.task")
-    with bench.engine.transaction():
-        took = Claims(bench.engine, begins_later=lambda path: True).claim([TASKS], 1, "w1", at(5))
-        [job] = bench.engine.read([row.handle for row in took.rows]).values()
-        assert start_attempt(bench.engine, job, at(now)) is begins
+    bench.publish("x", start_by=10, task="app.task")
+    with bench.transaction():
+        [job] = bench.take(5, raw=False, begins_later=True).read()
+        assert bench.begin_in_turn(job, now) is begins
     if not begins:
         assert bench.release(job)
-        with bench.engine.transaction():
-            late = Claims(bench.engine).claim([TASKS], 1, "w1", at(now))
-        assert [ending.job.id for ending in late.buried] == [job.id]
+        assert [late.id for late in bench.take(now, raw=False).buried] == [job.id]
 
 
 # -- among others -----------------------------------------------------------------------------------------------------
@@ -173,8 +148,8 @@ def test_a_job_that_waits_for_its_turn(bench: Bench, now: float, begins: bool) -
 def test_a_claim_gets_as_many_as_without_them(bench: Bench, queues: tuple[str, ...] | None) -> None:
     """What has expired in front and between is buried, and as many others are handed out, in order."""
     for number in range(30):
-        publish(bench, f"x{number}", f"y{number}", start_by=5)
-        publish(bench, str(number))
+        bench.publish(f"x{number}", f"y{number}", start_by=5)
+        bench.publish(str(number))
     assert bench.payloads(5, limit=20, queues=queues) == [str(number) for number in range(20)]
     assert bench.payloads(5, limit=20, queues=queues) == [str(number) for number in range(20, 30)]
     assert (bench.letters.count(), bench.jobs.filter(state="READY").count()) == (60, 0)
@@ -182,49 +157,39 @@ def test_a_claim_gets_as_many_as_without_them(bench: Bench, queues: tuple[str, .
 
 def test_a_claim_buries_a_few_at_a_time(bench: Bench) -> None:
     """However many have expired in front: other writers wait meanwhile. The claim says that there is more."""
-    publish(bench, *range(3 * OVERDUE_BATCH), start_by=5)
-    publish(bench, "behind")
+    bench.publish(*range(3 * MOST_BURIED), start_by=5)
+    bench.publish("behind")
     for _ in range(2):
         took, found = taken(bench, 5, limit=3)
-        assert (len(took.buried), found, took.everything) == (OVERDUE_BATCH, [], False)
+        assert (len(took.buried), found, took.everything) == (MOST_BURIED, [], False)
     took, found = taken(bench, 5, limit=3)
-    assert (len(took.buried), found, took.everything) == (OVERDUE_BATCH, ["behind"], True)
+    assert (len(took.buried), found, took.everything) == (MOST_BURIED, ["behind"], True)
 
 
 def test_a_queue_goes_on_until_it_finds_one(queue: Queue, alias: str, time: FakeClock) -> None:
     """``claim`` returns the job behind very many that have expired; None only if nothing is due."""
-    queue.publish_many(range(3 * OVERDUE_BATCH + 1), expires=5)
+    queue.publish_many(range(3 * MOST_BURIED + 1), expires=5)
     behind = queue.publish("behind")
     time.advance(5)
     assert claimed(queue).id == behind
     assert queue.claim() is None
-    assert DeadLetter.objects.using(alias).count() == 3 * OVERDUE_BATCH + 1
+    assert DeadLetter.objects.using(alias).count() == 3 * MOST_BURIED + 1
 
 
 def test_more_others_than_asked_for(bench: Bench) -> None:
     """Looking behind what has expired does not make a claim take more than it was asked for, nor think it took all."""
-    publish(bench, "late", start_by=5)
-    publish(bench, *range(10))
+    bench.publish("late", start_by=5)
+    bench.publish(*range(10))
     took, found = taken(bench, 5, limit=3)
     assert (found, took.everything) == (["0", "1", "2"], False)
     took, found = taken(bench, 5, limit=3, ahead=2)
     assert (found, took.everything) == (["3", "4", "5", "6", "7"], False)
 
 
-def test_without_expiry_nothing_is_looked_for_twice(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A claim of jobs that have not expired looks once for what is due."""
-    publish(bench, *range(10), start_by=50)
-    looks = []
-    find_due = claims.find_due
-    monkeypatch.setattr(claims, "find_due", lambda *args: looks.append(args) or find_due(*args))
-    assert len(taken(bench, 5, limit=3)[1]) == 3
-    assert len(looks) == 1
-
-
 def test_a_damaged_row_is_buried_too(bench: Bench) -> None:
     """One that cannot be read as it is stored is in no claim's way for ever."""
-    publish(bench, "x", start_by=5)
-    publish(bench, "behind")
+    bench.publish("x", start_by=5)
+    bench.publish("behind")
     bench.damage("UPDATE vtqueue_job SET history = CAST(x'5bff5d' AS TEXT) WHERE start_by IS NOT NULL")
     assert taken(bench, 5)[1] == ["behind"]
     assert (bench.letters.count(), bench.jobs.count()) == (1, 1)
@@ -233,22 +198,20 @@ def test_a_damaged_row_is_buried_too(bench: Bench) -> None:
 # -- what no claim comes across ---------------------------------------------------------------------------------------
 
 
-def test_the_most_overdue_first(engine: Engine, bench: Bench) -> None:
+def test_the_most_overdue_first(bench: Bench) -> None:
     """Of every queue, paused ones too; not what is held, nor what has started in time, nor what is not over yet."""
-    [late], [later], [held] = (publish(bench, "x", start_by=start_by) for start_by in (5, 4, 3))
-    publish(bench, "x", start_by=11)
-    publish(bench, "x")
+    [late], [later], [held] = (bench.publish("x", start_by=start_by) for start_by in (5, 4, 3))
+    bench.publish("x", start_by=11)
+    bench.publish("x")
     for priority, job_id in enumerate((later, late, held)):
         bench.jobs.filter(pk=job_id).update(priority=priority)
-    retried, other = publish(bench, "x", "x", start_by=2, priority=5)
+    retried, other = bench.publish("x", "x", start_by=2, priority=5)
     assert bench.nack(bench.one(0, limit=1), 1)
     assert bench.one(0, limit=1).id == other
     assert bench.one(0, limit=1).id == held
-    pause("q", using=engine.alias)
-    rows = engine.overdue(9, at(10))
-    assert [job.id for job in engine.read([row.handle for row in rows]).values()] == [late, later]
-    assert [row.start_by for row in rows] == [at(4), at(5)]
-    assert [row.start_by for row in engine.overdue(1, at(10))] == [at(4)]
+    control.pause("q", using=bench.alias)
+    assert bench.overdue(9, now=10) == [later, late]
+    assert bench.overdue(1, now=10) == [later]
     assert bench.found(retried).attempts == 1
 
 
@@ -264,7 +227,7 @@ def test_what_has_expired_keeps_no_key(
     """A job that will never run is no reason not to store another one, even before it was buried."""
     old = queue.publish_many(["a", "b"], unique_key=str, expires=10)
     for job in queue.claim_many(2) if given_back else ():
-        bench.settle(released_unfinished(job._held, time.instant, time.instant + SECOND))
+        bench.settle(interruption(held_of(job), 0, 1))
     time.advance(10)
     with transaction.atomic(using=alias) if inside else nullcontext():
         one = queue.publish("a", unique_key="a", on_duplicate=on_duplicate, expires=10)

@@ -1,16 +1,11 @@
 """At least once, settled once, and nothing else has to be alive for it."""
 
-from dataclasses import replace
-
 import pytest
 from django.db import transaction as transactions
 
-from django_vtqueue.core import history
-from django_vtqueue.core.job import Scope
-from django_vtqueue.core.settlement import succeeded
 from tests.fake_clock import at
 
-from .bench import VERBS, Bench, Verb, failure
+from .bench import VERBS, Bench, Verb, altered, claim_of, failure, success
 
 verbs = pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS)
 
@@ -35,13 +30,13 @@ def test_a_job_that_is_never_acknowledged_ends_as_a_dead_letter_with_its_history
     bench.one(now=2, worker="w2")
     bench.nack(bench.one(now=62, worker="w3"), now=63)
 
-    assert bench.engine.count("q") == 0
+    assert bench.unfinished("q") == 0
     letter = bench.found(job_id)
     assert (letter.state, letter.payload, letter.attempts, letter.claims) == ("FAILED", '{"n":1}', 3, 3)
-    entries = history.read(letter.history)
+    entries = bench.past(job_id)
     assert [entry["number"] for entry in entries] == [1, 2, 3]
     assert [entry["worker"] for entry in entries] == ["w1", "w2", "w3"]
-    assert [entry["outcome"] for entry in entries] == [history.FAILED, history.LEASE_EXPIRED, history.FAILED]
+    assert [entry["outcome"] for entry in entries] == ["failed", "lease expired", "failed"]
     assert [entry["started"] for entry in entries] == [at(0), at(2), at(62)]
     assert [entry["ended"] for entry in entries] == [at(1), at(62), at(63)]
 
@@ -53,10 +48,9 @@ def test_what_is_not_committed_was_never_there(bench: Bench) -> None:
     before = bench.everything()
 
     def transaction() -> None:
-        with bench.engine.transaction():
-            bench.engine.settle([failure(held, now=1, delay=None)])
-            [row] = bench.engine.due(Scope(("q",), raw=True), 1, at(1))
-            bench.engine.lease([row.handle], "w2", at(1), None)
+        with bench.transaction():
+            bench.settle(failure(held, now=1, delay=None))
+            assert bench.take(now=1, limit=1, worker="w2").count == 1
             assert [bench.found(job_id).state for job_id in (dying, waiting)] == ["FAILED", "RUNNING"]
             raise ZeroDivisionError
 
@@ -71,9 +65,9 @@ def test_the_callers_transaction_decides(bench: Bench) -> None:
     before = bench.everything()
 
     def transaction(commit: bool) -> list[str]:
-        with transactions.atomic(using=bench.engine.alias):
+        with transactions.atomic(using=bench.alias):
             [new] = bench.publish("new", "more")[:1]
-            assert bench.engine.requeue([letter], at(1)) == {letter}
+            assert bench.requeue(letter, now=1) == {letter}
             claimed = {job.id: job for job in bench.claim(now=1)}
             assert bench.ack(claimed[new], now=2)
             assert bench.bury(claimed[old], now=2)
@@ -107,7 +101,7 @@ def test_each_part_of_the_guard_counts_by_itself(bench: Bench, verb: Verb, stale
     bench.release(bench.one(worker="w1"), now=1)
     job = bench.one(now=2, worker="w2")
     before = bench.everything()
-    assert not verb(bench, replace(job, **stale), 3)  # type: ignore[arg-type]
+    assert not verb(bench, altered(job, **stale), 3)
     assert bench.everything() == before
     assert verb(bench, job, 4)
 
@@ -178,7 +172,7 @@ def test_a_stale_holder_stays_stale_across_death_and_requeue(bench: Bench, verb:
     [job_id] = bench.publish("x", max_attempts=1)
     stale = bench.one(now=0)
     bench.claim(now=60)
-    assert bench.engine.requeue([job_id], at(61)) == {job_id}
+    assert bench.requeue(job_id, now=61) == {job_id}
     if claimed_again:
         assert bench.one(now=62).claims == stale.claims + 1
     before = bench.everything()
@@ -198,24 +192,24 @@ def test_claim_numbers_never_repeat(bench: Bench) -> None:
         job = bench.one(now=1000 * life + 102)
         numbers.append(job.claims)
         assert bench.nack(job, now=1000 * life + 103)
-        assert bench.engine.requeue([job_id], at(1000 * life + 104)) == {job_id}
+        assert bench.requeue(job_id, now=1000 * life + 104) == {job_id}
     assert numbers == list(range(1, 10))
 
 
 def test_settlements_of_one_turn_stand_alone(bench: Bench) -> None:
-    """Many settlements go in together: the lost ones are named, the others are carried out."""
+    """Many endings go in together: the lost ones are named, the others are carried out."""
     bench.publish(*"abcdef")
     a, b, c, d, e, f = bench.claim()
-    stale = [replace(job, claims=9) for job in (b, d, f)]
+    stale = [altered(job, claims=9) for job in (b, d, f)]
     lost = bench.settle(
-        succeeded(a, '"a"', at(1), None),
-        succeeded(stale[0], '"b"', at(1), None),
+        success(a, '"a"', 1),
+        success(stale[0], '"b"', 1),
         failure(c, now=1, delay=5),
         failure(stale[1], now=1, delay=5),
         failure(e, now=1, delay=None),
         failure(stale[2], now=1, delay=None),
     )
-    assert lost == {job.key for job in stale}
+    assert lost == {claim_of(job) for job in stale}
     states = [bench.found(job.id).state for job in (a, b, c, d, e, f)]
     assert states == ["SUCCESSFUL", "RUNNING", "READY", "RUNNING", "FAILED", "RUNNING"]
 
@@ -228,9 +222,9 @@ def test_a_job_that_was_lost_and_claimed_again_is_acknowledged_by_its_last_claim
     second = bench.one(now=9)
     bench.publish("b")
     other = bench.one(now=10, worker="w2")
-    assert first.key != second.key
-    both = [succeeded(first, '"first"', at(11), None), succeeded(second, '"second"', at(11), None)]
-    assert bench.settle(succeeded(other, '"other"', at(11), None), *both[::order]) == {first.key}
+    assert claim_of(first) != claim_of(second)
+    both = [success(first, '"first"', 11), success(second, '"second"', 11)]
+    assert bench.settle(success(other, '"other"', 11), *both[::order]) == {claim_of(first)}
     assert [bench.found(job.id).result for job in (first, other)] == ['"second"', '"other"']
 
 
@@ -242,25 +236,25 @@ def test_large_results_of_one_turn_are_kept(bench: Bench) -> None:
     results = ['"x"', f'"{"ä" * 100_000}"', '"y"', f'"{"b" * 100_000}"']
     bench.publish(*"abcd")
     jobs = bench.claim()
-    late = replace(jobs[3], claims=7)
-    settlements = [succeeded(job, text, at(1), None) for job, text in zip([*jobs[:3], late], results, strict=True)]
-    assert bench.settle(*settlements) == {late.key}
+    late = altered(jobs[3], claims=7)
+    endings = [success(job, text, 1) for job, text in zip([*jobs[:3], late], results, strict=True)]
+    assert bench.settle(*endings) == {claim_of(late)}
     assert [bench.found(job.id).result for job in jobs] == [*results[:3], None]
 
 
 def test_a_settlement_that_was_stored_already_is_not_lost(bench: Bench) -> None:
-    """After a commit whose answer never came, the same settlements are made again: each finds itself done."""
+    """After a commit whose answer never came, the same endings are made again: each finds itself done."""
     bench.publish(*"abcd")
     done, again, later, dead = bench.claim()
-    settlements = [
-        succeeded(done, '"done"', at(1), None),
+    endings = [
+        success(done, '"done"', 1),
         *(failure(job, now=1, delay=delay) for job, delay in ((again, 0), (later, 5), (dead, None))),
     ]
-    assert bench.settle(*settlements) == set()
+    assert bench.settle(*endings) == set()
     before = bench.everything()
-    for settlement in settlements:
-        assert bench.settle(settlement) == set()
-    assert bench.settle(*settlements) == set()
+    for ending in endings:
+        assert bench.settle(ending) == set()
+    assert bench.settle(*endings) == set()
     assert bench.everything() == before
 
 
@@ -268,9 +262,9 @@ def test_a_row_that_only_looks_settled_is_lost(bench: Bench) -> None:
     """A row that another holds until the very instant for which a failure was to be tried again is not that failure."""
     bench.publish("x", lease=60)
     job = bench.one(now=0)
-    settlement = failure(replace(job, worker_id="w2"), now=1, delay=59)
-    assert settlement.due_at == job.visible_at
-    assert bench.settle(settlement) == {job.key}
+    ending = failure(altered(job, worker_id="w2"), now=1, delay=59)
+    assert at(1 + 59) == job.visible_at
+    assert bench.settle(ending) == {claim_of(job)}
 
 
 def test_rows_held_without_knowing_can_be_found(bench: Bench) -> None:
@@ -279,8 +273,8 @@ def test_rows_held_without_knowing_can_be_found(bench: Bench) -> None:
     a, b = bench.claim(limit=2, worker="w1")
     bench.claim(limit=1, worker="w2")
     assert bench.ack(a)
-    assert [job.id for job in bench.engine.held_by("w1")] == [b.id]
-    assert bench.engine.held_by("w3") == []
+    assert [job.id for job in bench.held_by("w1")] == [b.id]
+    assert bench.held_by("w3") == []
 
 
 # -- no housekeeping --------------------------------------------------------------------------------------------------

@@ -1,17 +1,13 @@
 """What is kept, for how long, and what is deleted."""
 
+import json
 from typing import Any
 
 import pytest
 
-from django_vtqueue.core import history
-from django_vtqueue.core.failures import class_path, recorded
-from django_vtqueue.core.settlement import failed, succeeded
-from django_vtqueue.exceptions import LeaseExpired
-from django_vtqueue.fields import StoredText
 from tests.fake_clock import at
 
-from .bench import DAY, SECOND, Bench
+from .bench import DAY, Bench, Boom, StoredText, failure, success
 
 # What JSON can hold and databases are said to stumble over.
 NASTY: list[Any] = [
@@ -23,30 +19,26 @@ NASTY: list[Any] = [
 
 def test_what_goes_in_comes_out(bench: Bench) -> None:
     """Payloads and results are the same JSON text before and after, one by one and many at once."""
-    from django_vtqueue.core.encoding import decode, encode
 
     single = [bench.publish(value)[0] for value in NASTY]
     many = bench.publish(*NASTY)
-    assert [decode(bench.found(job_id).payload) for job_id in single] == NASTY
-    assert [decode(bench.found(job_id).payload) for job_id in many] == NASTY
+    assert [json.loads(bench.found(job_id).payload) for job_id in single] == NASTY
+    assert [json.loads(bench.found(job_id).payload) for job_id in many] == NASTY
     jobs = bench.claim()
-    assert [decode(job.payload) for job in jobs] == NASTY + NASTY
-    assert bench.settle(*(succeeded(job, encode(decode(job.payload)), at(1), None) for job in jobs)) == set()
-    assert [decode(bench.found(job_id).result or "") for job_id in single] == NASTY
+    assert [json.loads(job.payload) for job in jobs] == NASTY + NASTY
+    assert bench.settle(*(success(job, job.payload) for job in jobs)) == set()
+    assert [json.loads(bench.found(job_id).result or "") for job_id in single] == NASTY
 
 
 @pytest.mark.parametrize("text", ["\0", "a\0b", "\ud800", "'\"\\", "\N{SNOWMAN}", "x" * 3000], ids=ascii)
 def test_any_words_of_an_exception_can_be_stored(bench: Bench, text: str) -> None:
     """An exception's words go into the history and the dead letter, whatever characters are in them."""
     [retried, dead] = bench.publish("a", "b")
-    told = recorded(LeaseExpired, text)
-    settlements = [
-        failed(job, history.FAILED, told, at(1), delay) for job, delay in zip(bench.claim(), [0, None], strict=True)
-    ]
-    assert bench.settle(*settlements) == set()
+    jobs = zip(bench.claim(), [0, None], strict=True)
+    assert bench.settle(*(failure(job, 1, delay, Boom, text) for job, delay in jobs)) == set()
     assert [bench.outcomes(job_id) for job_id in (retried, dead)] == [["failed"], ["failed"]]
     letter = bench.letters.get()
-    assert letter.exception_class == class_path(LeaseExpired)
+    assert letter.exception_class == f"{Boom.__module__}.{Boom.__qualname__}"
     assert letter.message
     assert len(letter.message) <= 255
 
@@ -54,10 +46,10 @@ def test_any_words_of_an_exception_can_be_stored(bench: Bench, text: str) -> Non
 def test_many_jobs_go_in_together_in_order(bench: Bench) -> None:
     """Publishing more than one statement takes is one transaction all the same, and keeps its order."""
     ids = bench.publish(*range(12_000))
-    assert bench.engine.count("q") == 12_000
+    assert bench.unfinished("q") == 12_000
     assert [job.id for job in bench.claim(limit=5001)] == ids[:5001]
-    assert bench.engine.purge("q", at(1)) == 12_000 - 5001
-    assert bench.engine.count("q") == 5001
+    assert bench.purge("q", 1) == 12_000 - 5001
+    assert bench.unfinished("q") == 5001
 
 
 # -- history ----------------------------------------------------------------------------------------------------------
@@ -72,11 +64,11 @@ def test_history_goes_on_after_a_requeue(bench: Bench) -> None:
     for life in range(3):
         for attempt in range(2):
             bench.nack(bench.one(now=10 * life + attempt), now=10 * life + attempt)
-        assert bench.engine.requeue([job_id], at(10 * life + 5), "anna") == {job_id}
-    entries = history.read(bench.found(job_id).history)
+        assert bench.requeue(job_id, now=10 * life + 5, by="anna") == {job_id}
+    entries = bench.past(job_id)
     assert [entry.get("number") for entry in entries] == [1, 2, 0, 3, 4, 0, 5, 6, 0]
     assert entries[2] == {"number": 0, "worker": "anna", "ended": at(5), "outcome": "requeued"}
-    assert history.workers(entries) == ["w1"] * 6
+    assert [entry["worker"] for entry in entries if entry["number"]] == ["w1"] * 6
 
 
 def test_requeues_keep_the_caps_of_the_history(bench: Bench) -> None:
@@ -84,11 +76,10 @@ def test_requeues_keep_the_caps_of_the_history(bench: Bench) -> None:
     [job_id] = bench.publish("x", max_attempts=1)
     for life in range(40):
         bench.nack(bench.one(now=10 * life), now=10 * life)
-        assert bench.engine.requeue([job_id], at(10 * life + 5)) == {job_id}
-    kept = bench.found(job_id).history
-    entries = history.read(kept)
-    assert len(entries) == history.FIRST + 1 + history.LAST + 1  # the last requeue goes with the next attempt
-    assert (history.number(kept), len(history.workers(entries))) == (41, 40)
+        assert bench.requeue(job_id, now=10 * life + 5) == {job_id}
+    entries = bench.past(job_id)
+    assert len(entries) == 50 + 1 + 1  # what stands for the others; the last requeue goes with the next attempt
+    assert sum(entry.get("omitted", 1) for entry in entries if entry.get("number") != 0) == 40
 
 
 def test_history_that_somebody_damaged_does_not_stop_a_job(bench: Bench) -> None:
@@ -107,8 +98,8 @@ def test_result_ttl_0_removes_the_row(bench: Bench) -> None:
     """On success the row goes at once, and only that row."""
     [gone, kept] = bench.publish("a", "b")
     jobs = bench.claim()
-    assert bench.settle(succeeded(jobs[0], "1", at(5), 0), succeeded(jobs[1], "2", at(5), SECOND)) == set()
-    assert bench.engine.find(gone) is None
+    assert bench.settle(success(jobs[0], "1", 5, ttl=0), success(jobs[1], "2", 5, ttl=1)) == set()
+    assert bench.find(gone) is None
     assert bench.found(kept).result == "2"
 
 
@@ -125,26 +116,26 @@ def test_prune_deletes_what_was_kept_for_long_enough(bench: Bench) -> None:
     """Finished jobs and dead letters, each from the end of its time on; None is for ever."""
     [day, ever] = bench.publish("day", "ever")
     jobs = bench.claim()
-    bench.ack(jobs[0], now=0, ttl=DAY * SECOND)
+    bench.ack(jobs[0], now=0, ttl=DAY)
     bench.ack(jobs[1], now=0, ttl=None)
     letters = [bench.dead(), bench.dead()]
     bench.letters.filter(pk=letters[0]).update(kept_until=at(DAY))
 
-    assert bench.engine.prune(at(DAY) - 1, 10) == 0
-    assert bench.engine.prune(at(DAY), 10) == 2
-    assert bench.engine.prune(at(100 * DAY), 10) == 0
-    assert [bench.engine.find(job_id) is None for job_id in (day, ever, *letters)] == [True, False, True, False]
+    assert bench.prune(DAY - 1e-6, 10) == 0
+    assert bench.prune(DAY, 10) == 2
+    assert bench.prune(100 * DAY, 10) == 0
+    assert [bench.find(job_id) is None for job_id in (day, ever, *letters)] == [True, False, True, False]
 
 
 def test_prune_works_in_slices(bench: Bench) -> None:
     """Never more than ``limit`` of each table at a time, the longest kept first."""
     ids = bench.publish(*range(5))
     for number, job in enumerate(reversed(bench.claim())):
-        bench.ack(job, now=number, ttl=SECOND)
-    assert bench.engine.prune(at(100), 2) == 2
-    assert [job_id for job_id in ids if bench.engine.find(job_id)] == ids[:3]
-    assert bench.engine.prune(at(100), 2) == 2
-    assert bench.engine.prune(at(100), 2) == 1
+        bench.ack(job, now=number, ttl=1)
+    assert bench.prune(100, 2) == 2
+    assert [job_id for job_id in ids if bench.find(job_id)] == ids[:3]
+    assert bench.prune(100, 2) == 2
+    assert bench.prune(100, 2) == 1
 
 
 def test_prune_never_touches_the_unfinished(bench: Bench) -> None:
@@ -153,8 +144,8 @@ def test_prune_never_touches_the_unfinished(bench: Bench) -> None:
     bench.jobs.update(kept_until=at(1))
     requeued = bench.dead(queue="other")
     bench.letters.update(kept_until=at(1))
-    assert bench.engine.requeue([requeued], at(2)) == {requeued}
-    assert bench.engine.prune(at(1000), 10) == 0
+    assert bench.requeue(requeued, now=2) == {requeued}
+    assert bench.prune(1000, 10) == 0
     assert [bench.found(job_id).state for job_id in (waiting, requeued)] == ["READY", "READY"]
 
 
@@ -171,8 +162,8 @@ def test_purge_deletes_what_is_not_held(bench: Bench) -> None:
     bench.nack(jobs[retried], now=1, delay=500)
     gone = [expired, retried, *bench.publish("due"), *bench.publish("scheduled", due=900)]
     stay = [dead, done, held, *bench.publish("other", queue="other")]
-    assert bench.engine.purge("q", at(10)) == 4
-    assert [bench.engine.find(job_id) for job_id in gone] == [None] * 4
-    assert all(bench.engine.find(job_id) for job_id in stay)
-    assert bench.engine.purge("q", at(10)) == 0
+    assert bench.purge("q", 10) == 4
+    assert [bench.find(job_id) for job_id in gone] == [None] * 4
+    assert all(bench.find(job_id) for job_id in stay)
+    assert bench.purge("q", 10) == 0
     assert bench.ack(jobs[held], now=11)

@@ -3,25 +3,20 @@
 import pytest
 
 from django_vtqueue import Queue
-from django_vtqueue.core import clock
-from django_vtqueue.core.job import Scope
-from django_vtqueue.queue import queue
-from django_vtqueue.queue.claims import Claims, collect
 from tests.fake_clock import FakeClock, at
 
-from .bench import Bench
+from .bench import Bench, while_a_queue_waits
 
 
 @pytest.mark.parametrize("lost", [False, True])
 def test_nobody_begins_on_a_lease_that_has_ended(bench: Bench, time: FakeClock, lost: bool) -> None:
     """A claim whose commit took longer than its lease is renewed before the job is handed out, unless it is lost."""
     bench.publish("x", lease=60)
-    with bench.engine.transaction():
-        taken = Claims(bench.engine).claim([Scope(("q",), raw=True)], 1, "w1", time())
+    taken = bench.take(limit=1)
     time.advance(61)
     if lost:
         assert bench.one(now=61, worker="w2").claims == 2
-    jobs = collect(bench.engine, taken)
+    jobs = taken.collect()
     assert [job.visible_at for job in jobs] == ([] if lost else [at(121)])
     assert [bench.found(job.id).visible_at for job in jobs] == ([] if lost else [at(121)])
 
@@ -30,10 +25,9 @@ def test_a_queue_leaves_a_moment_to_the_holder(bench: Bench, time: FakeClock, mo
     """Whoever finds an ended lease with its first claim lets its holder write before it takes the job."""
     bench.publish("x", lease=30)
     job, renewed = bench.one(now=0, worker="alive"), []
-    monkeypatch.setattr(queue, "_gap_watches", {})
-    monkeypatch.setattr(clock, "wait", lambda seconds: renewed.append(bench.renew(job, now=100)))
+    while_a_queue_waits(monkeypatch, lambda: renewed.append(bench.renew(job, now=100)))
     time.instant = at(100)
-    assert Queue("q", using=bench.engine.alias).claim() is None
+    assert Queue("q", using=bench.alias).claim() is None
     assert renewed == [True]
 
 

@@ -1,101 +1,36 @@
 """Limits: how many jobs of a queue or a key are held at once, and in which order; what is over them is parked."""
 
 import random
-import time
 from collections import Counter
-from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from django.db.models import F
 
 from django_vtqueue import control
-from django_vtqueue.conf import parse
-from django_vtqueue.core.clock import LAST, from_instant, to_instant
-from django_vtqueue.core.ids import new_id
-from django_vtqueue.core.job import HeldJob, NewJobs, Scope
-from django_vtqueue.core.settlement import Settlement, released, succeeded
-from django_vtqueue.queue import claims, unparking
-from django_vtqueue.queue.claims import Claims, Taken, collect
-from django_vtqueue.queue.limits import Limits
-from django_vtqueue.queue.pauses import pause
-from django_vtqueue.queue.settling import settle
-from django_vtqueue.queue.unparking import Unparking
 from tests.fake_clock import at
 
-from .bench import Bench, failure
-
-OPTIONS: dict[str, dict[str, Any]] = {
-    "app.two": {"concurrency": 2},
-    "app.one": {"concurrency": 1},
-    "app.ordered": {"order_key": str},
-    "app.plain": {},
-}
-
-
-class Limited:
-    """Claims and settles as workers do, with limits that a test may change.
-
-    ``largest_burst``: of the tasks that share a rate key.
-    """
-
-    largest_burst = 1
-
-    def __init__(self, bench: Bench, **queues: dict[str, Any]) -> None:
-        self.bench, self.engine = bench, bench.engine
-        self.tasks = dict(OPTIONS)
-        self.queues(**queues)
-
-    def queues(self, **queues: dict[str, Any]) -> None:
-        settings = parse({"QUEUES": [], "OPTIONS": {"queue_options": queues}})
-        self.limits = Limits(settings, self.tasks.get, lambda path: self.largest_burst)
-
-    def load(self, path: str, jobs: Iterable[HeldJob], **options: Any) -> None:
-        """Have a task be loaded, and release the jobs that were claimed for that."""
-        self.tasks[path] = options
-        self.end(*(released(job) for job in jobs if job.to_load))
-
-    def publish(
-        self,
-        task: str,
-        *texts: str,
-        key: str | None = None,
-        queue: str = "q",
-        due: float = 0,
-        priority: int = 0,
-        **new: Any,
-    ) -> None:
-        keys = None if key is None else [key] * len(texts)
-        jobs = [(new_id(), f'"{text}"') for text in texts]
-        new = {"ordered": "order_key" in self.tasks.get(task, {}), "concurrency_keys": keys, **new}
-        max_attempts = new.pop("max_attempts", 3)
-        given = NewJobs(queue, task, priority, max_attempts, 60_000_000, at(0), at(due), jobs, **new)
-        (self.engine.insert_with_keys if given.has_options else self.engine.insert)(given)
-
-    def take(self, now: float = 0, limit: int = 100, *, raw: bool = False, ahead: int = 0, **options: Any) -> Taken:
-        scopes = options.pop("scopes", [Scope(None, raw)])
-        with self.engine.transaction():
-            return Claims(self.engine, self.limits).claim(scopes, limit, "w1", at(now), ahead=ahead, **options)
-
-    def claim(self, now: float = 0, limit: int = 100, **options: Any) -> dict[str, HeldJob]:
-        """Claim; return the jobs by their payloads, in claim order."""
-        taken = self.take(now, limit, **options)
-        return {job.payload.strip('"'): job for job in collect(self.engine, taken)}
-
-    def end(self, *settlements: Settlement) -> None:
-        with self.engine.transaction():
-            assert settle(self.engine, settlements) == set()
-
-    def done(self, *jobs: HeldJob) -> None:
-        self.end(*(succeeded(job, "null", at(1), None) for job in jobs))
-
-    def look(self) -> int:
-        return Unparking(self.limits).sweep_keys(self.engine)
-
-    @property
-    def parked(self) -> set[str]:
-        rows = self.bench.jobs.filter(due_at=LAST, moved_from__isnull=False)
-        return set(rows.values_list("payload", flat=True))
+from .bench import (
+    WITHOUT_END,
+    Bench,
+    Held,
+    Limited,
+    Looks,
+    Served,
+    by_name,
+    failure,
+    looks_fail,
+    names,
+    nothing_is_parked,
+    nothing_is_written,
+    parks_at_most,
+    payloads_of,
+    release,
+    seconds_at,
+    small_looks,
+    success,
+    tasks_of,
+    while_limits_are_read,
+)
 
 
 @pytest.fixture
@@ -103,35 +38,16 @@ def limited(bench: Bench) -> Limited:
     return Limited(bench)
 
 
-def names(jobs: Iterable[str]) -> str:
-    return " ".join(jobs)
-
-
-# -- what a claim asks ------------------------------------------------------------------------------------------------
-
-
-def test_what_limits_need_is_asked_for_at_once(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A claim asks once what it must know of queues and keys, and not at all if no row that it finds has a limit."""
-    looks, look_up = [], limited.engine.look_up
-    monkeypatch.setattr(limited.engine, "look_up", lambda **asked: looks.append(asked) or look_up(**asked))
-    limited.queues(few={"concurrency": 5, "rate": "10/s", "burst": 5})
-    limited.publish("app.plain", "a")
-    assert names(limited.claim()) == "a"
-    assert looks == []
-    limited.publish("app.two", "b", key="k", queue="few", rate_keys=["r"])
-    assert names(limited.claim()) == "b"
-    assert len(looks) == 1
+# -- full queues ------------------------------------------------------------------------------------------------------
 
 
 def test_a_claimer_that_found_a_queue_full_finds_its_next_place(limited: Limited) -> None:
     """It claims from other queues meanwhile, and from that one as soon as it has room, however often it has looked."""
     limited.queues(one={"concurrency": 1})
-    claims_of_one = Claims(limited.engine, limited.limits)
+    take = limited.claimer()
 
-    def claim() -> dict[str, HeldJob]:
-        with limited.engine.transaction():
-            taken = claims_of_one.claim([Scope(None, False)], 2, "w1", at(0))
-        return {job.payload.strip('"'): job for job in collect(limited.engine, taken)}
+    def claim() -> dict[str, Held]:
+        return by_name(take(0, 2, served=[tasks_of()]).collect())
 
     limited.publish("app.plain", "a", "b", "c", queue="one")
     first = claim()
@@ -162,7 +78,7 @@ def test_what_is_parked_is_written_once(limited: Limited, monkeypatch: pytest.Mo
     """Later claims do not look at it again."""
     limited.publish("app.one", "a", "b", "c", key="k")
     limited.claim()
-    monkeypatch.setattr(type(limited.engine), "park", lambda *args: pytest.fail("parked again"))
+    nothing_is_parked(limited, monkeypatch)
     limited.publish("app.plain", "x")
     assert names(limited.claim()) == "x"
 
@@ -175,13 +91,13 @@ def test_a_place_is_given_back(limited: Limited, end: str) -> None:
     limited.publish("app.plain", "x", due=5)
     assert names(limited.claim(6)) == "x"
     settlements = {
-        "done": succeeded(job, "null", at(1), None),
+        "done": success(job),
         "retry": failure(job, 1, 100),
         "dead": failure(job, 1, None),
-        "released": released(job),
+        "released": release(job),
     }
     if end == "cancelled":
-        control.cancel(job.id, using=limited.engine.alias)
+        control.cancel(job.id, using=limited.bench.alias)
         limited.end(failure(job, 1, 0))
     else:
         limited.end(settlements[end])
@@ -222,14 +138,14 @@ def test_a_place_is_given_to_what_can_run(bench: Bench, how: str) -> None:
     assert len(running) == 2
     assert len(limited.parked) == 21
     if how == "paused":
-        pause("a", using=limited.engine.alias)
+        control.pause("a", using=limited.bench.alias)
     elif how == "full":
         limited.queues(a={"concurrency": 1})
-    scopes = [Scope(("q", "z") if how == "not served" else None, False)]
+    served = [Served(("q", "z") if how == "not served" else None, False)]
     done: list[str] = []
     while running:
         limited.done(*running)
-        found = limited.claim(scopes=scopes)
+        found = limited.claim(served=served)
         done, running = [*done, *found], [*found.values()]
     assert sorted(done) == sorted("cdefghistuv")
 
@@ -262,7 +178,7 @@ def test_the_look_writes_only_where_there_is_room(limited: Limited, monkeypatch:
     limited.publish("app.ordered", "d", key="order")
     limited.claim()
     assert limited.parked == {"b", "d"}
-    monkeypatch.setattr(type(limited.engine), "transaction", lambda engine: pytest.fail("it writes"))
+    nothing_is_written(limited, monkeypatch)
     assert limited.look() == 0
 
 
@@ -289,47 +205,35 @@ def test_a_changed_limit_holds_at_once(limited: Limited, changed: dict[str, Any]
     assert names(limited.claim()) == expected
 
 
-def sweep(look: Unparking, limited: Limited, most: int) -> int:
-    """Return how many looks a sweep takes; fail if one is not made at once, or puts back more than ``most`` jobs."""
-    for number in range(1, 1000):
-        assert look.next_at <= time.monotonic()
-        assert look.look(limited.engine) <= most
-        if look.next_at > time.monotonic() + unparking.PERIOD / 2:
-            return number
-    pytest.fail("the sweep does not end")
-
-
 def test_a_limit_of_many_keys_is_removed(limited: Limited) -> None:
     """One sweep puts all jobs back, some hundred with each look; no look waits before it goes on."""
     keys = [f"k{number % 1000:03}" for number in range(3000)]
     limited.publish("app.one", *keys, concurrency_keys=keys)
-    limited.bench.jobs.update(moved_from=F("due_at"), due_at=LAST)
+    limited.park_all()
     limited.tasks["app.one"] = {}
-    assert sweep(Unparking(limited.limits), limited, most=2 * unparking.UNPARKED_BATCH) <= 15
+    assert limited.looks().sweep(most=Looks.most) <= 15
     assert limited.parked == set()
 
 
 def test_a_limit_of_many_keys_is_raised(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
     """One sweep puts as many jobs of each key back as may run, and no more; no look waits before it goes on."""
-    monkeypatch.setattr(unparking, "UNPARKED_BATCH", 20)
-    monkeypatch.setattr(unparking, "KEYS_BATCH", 10)
+    small_looks(monkeypatch, jobs=20, keys=10)
     keys = [f"k{number % 25:02}" for number in range(150)]
     limited.publish("app.one", *keys, concurrency_keys=keys)
     limited.publish("app.two", *["free"] * 100, key="k07 free")
-    limited.bench.jobs.update(moved_from=F("due_at"), due_at=LAST)
+    limited.park_all()
     limited.tasks |= {"app.one": {"concurrency": 4}, "app.two": {}}
-    assert sweep(Unparking(limited.limits), limited, most=45) <= 15
-    back = limited.bench.jobs.filter(moved_from=None).values_list("concurrency_key", flat=True)
-    assert Counter(back) == Counter({**dict.fromkeys(keys, 4), "k07 free": 100})
+    assert limited.looks().sweep(most=45) <= 15
+    assert Counter(limited.keys_in_line()) == Counter({**dict.fromkeys(keys, 4), "k07 free": 100})
 
 
 def test_a_look_that_fails_is_made_again_a_bit_later(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker neither spins nor forgets it."""
-    look = Unparking(limited.limits)
-    monkeypatch.setattr(limited.engine, "parked", lambda after, limit: 1 / 0)
+    looks = limited.looks()
+    looks_fail(limited, monkeypatch)
     with pytest.raises(ZeroDivisionError):
-        look.look(limited.engine)
-    assert 0 < look.next_at - time.monotonic() < unparking.PERIOD
+        looks.look()
+    assert looks.rests()
 
 
 def test_a_task_that_is_not_loaded(limited: Limited) -> None:
@@ -356,20 +260,14 @@ def test_a_worker_that_dies_while_it_loads_a_task(limited: Limited) -> None:
         [job] = limited.claim(now).values()
         assert (job.to_load, job.attempts) == (True, 1 + now // 100)
     [buried] = limited.take(200).buried
-    assert (buried.job.id, limited.bench.jobs.count()) == (job.id, 0)
+    assert (buried.id, limited.bench.jobs.count()) == (job.id, 0)
 
 
 def test_a_task_that_is_loaded_while_its_jobs_are_claimed(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its order holds for the first of its jobs that are claimed: those of this claim only load it."""
     limited.publish("app.unknown", "first", key="k", due=1000, ordered=True)
     limited.publish("app.unknown", "second", key="k", ordered=True)
-    look_up = limited.engine.look_up
-
-    def loaded(**asked: Any) -> Any:
-        limited.tasks["app.unknown"] = {"order_key": "k"}
-        return look_up(**asked)
-
-    monkeypatch.setattr(limited.engine, "look_up", loaded)
+    while_limits_are_read(limited, monkeypatch, lambda: limited.tasks.update({"app.unknown": {"order_key": "k"}}))
     jobs = limited.claim()
     assert names(jobs) == "second"
     limited.load("app.unknown", jobs.values(), order_key="k")
@@ -383,7 +281,7 @@ def test_the_look_at_a_task_that_is_not_loaded(limited: Limited) -> None:
     limited.claim()
     del limited.tasks["app.two"]
     assert limited.look() == 0
-    limited.bench.jobs.filter(due_at__lt=LAST).delete()
+    limited.bench.jobs.filter(due_at__lt=WITHOUT_END).delete()
     assert limited.look() == 1
     jobs = limited.claim()
     assert (names(jobs), limited.parked, limited.look()) == ("c", {"d"}, 0)
@@ -393,13 +291,13 @@ def test_the_look_at_a_task_that_is_not_loaded(limited: Limited) -> None:
 
 def test_many_blocked_jobs_are_parked_in_parts(limited: Limited, monkeypatch: pytest.MonkeyPatch) -> None:
     """A claim parks so many at the most, and says that there may be more; then what is behind them is found."""
-    monkeypatch.setattr(claims, "SET_ASIDE_BATCH", 10)
+    parks_at_most(monkeypatch, jobs=10)
     limited.publish("app.one", *(str(n) for n in range(40)), key="k")
     limited.publish("app.plain", "x", due=1)
     found: list[str] = []
     for _ in range(5):
         taken = limited.take(2, 1)
-        found += [job.payload for job in collect(limited.engine, taken)]
+        found += [job.payload for job in taken.collect()]
         if taken.everything:
             break
     assert found == ['"0"', '"x"']
@@ -416,22 +314,20 @@ def test_nothing_with_a_key_is_claimed_ahead(limited: Limited) -> None:
 def test_an_overdue_job_is_buried_not_parked(limited: Limited) -> None:
     """A job that expires keeps nothing up, and one that is parked expires as any other."""
     limited.publish("app.one", "a", "b", key="k")
-    limited.publish("app.one", "late", key="k", start_by=at(5))
+    limited.publish("app.one", "late", key="k", start_by=5)
     assert names(limited.claim()) == "a"
     assert "late" in limited.parked
-    limited.publish("app.one", "later", key="k", start_by=at(5))
+    limited.publish("app.one", "later", key="k", start_by=5)
     taken = limited.take(6)
-    assert [ending.job.payload for ending in taken.buried] == ['"later"']
-    assert [row.handle for row in limited.engine.overdue(10, at(6))]
+    assert [job.payload for job in taken.buried] == ['"later"']
+    assert limited.bench.overdue(10, now=6)
 
 
 def test_a_hidden_job_counts(limited: Limited) -> None:
     """A worker that stops gives its job back hidden for a moment, for its code may still run: its place is taken."""
     limited.publish("app.one", "a", "b", key="k")
     [job] = limited.claim().values()
-    back = released(job)
-    back.hidden_until = at(3)
-    limited.end(back)
+    limited.end(release(job, hidden_until=3))
     assert limited.claim(2) == {}
     assert names(limited.claim(4)) == "a"
 
@@ -440,26 +336,24 @@ def test_run_now_does_not_break_the_limit(limited: Limited) -> None:
     """A parked job that is to run now is judged by the claim, and parked again."""
     limited.publish("app.one", "a", "b", key="k")
     limited.claim()
-    [parked] = limited.bench.jobs.filter(due_at=LAST)
-    assert control.run_now(parked.pk, using=limited.engine.alias) == [parked.pk]
+    [parked] = limited.bench.jobs.filter(payload__in=limited.parked)
+    assert control.run_now(parked.pk, using=limited.bench.alias) == [parked.pk]
     [row] = limited.bench.jobs.filter(pk=parked.pk)
-    assert limited.claim((to_instant(row.due_at) - at(0)) / 1e6) == {}
+    assert limited.claim(seconds_at(row.due_at)) == {}
     assert limited.parked == {"b"}
 
 
 @pytest.mark.parametrize("claims_between", [True, False])
 @pytest.mark.parametrize("task", ["app.one", "app.ordered"])
-def test_run_now_keeps_the_place_of_a_parked_job(
-    limited: Limited, task: str, claims_between: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_now_keeps_the_place_of_a_parked_job(limited: Limited, task: str, claims_between: bool) -> None:
     """It runs before what stood behind it, whether a claim has parked it again meanwhile or not."""
     for due, text in enumerate("abc", -3):
         limited.publish(task, text, key="k", due=due)
     [held] = limited.claim().values()
     assert limited.parked == {"b", "c"}
-    monkeypatch.setattr(type(limited.engine), "now", lambda engine: at(5))
+    limited.bench.clock_at(5)
     row = limited.bench.jobs.get(payload="b")
-    assert control.run_now(row.pk, using=limited.engine.alias) == [row.pk]
+    assert control.run_now(row.pk, using=limited.bench.alias) == [row.pk]
     assert not claims_between or limited.claim(5) == {}
     limited.done(held)
     assert names(limited.claim(6)) == "b"
@@ -474,41 +368,40 @@ def test_a_queue_is_never_fuller(bench: Bench) -> None:
     limited.publish("app.plain", "a", "b")
     limited.publish("", "r", "s")
     limited.publish("app.plain", "x", "y", "z", queue="other")
-    assert names(limited.claim(scopes=[Scope(None, False), Scope(("q",), True)])) == "a b r x y z"
-    assert limited.claim(scopes=[Scope(None, False), Scope(("q",), True)]) == {}
+    assert names(limited.claim(served=[tasks_of(), payloads_of("q")])) == "a b r x y z"
+    assert limited.claim(served=[tasks_of(), payloads_of("q")]) == {}
     assert limited.parked == set()
 
 
 @pytest.mark.parametrize("queues", [None, ("q", "other")])
 def test_room_in_a_queue(bench: Bench, queues: tuple[str, ...] | None) -> None:
     """Each end makes room for one, in the usual order; a limit that was changed holds at once."""
-    limited, scopes = Limited(bench, q={"concurrency": 2}), [Scope(queues, False)]
+    limited, served = Limited(bench, q={"concurrency": 2}), [Served(queues, False)]
     limited.publish("app.plain", "a", "b", "c", "d", "e")
     limited.publish("app.plain", "x", queue="other", due=1)
     limited.publish("app.plain", "u", priority=5)
-    first = limited.claim(scopes=scopes)
+    first = limited.claim(served=served)
     assert names(first) == "u a"
     limited.done(first["u"])
-    assert names(limited.claim(2, scopes=scopes)) == "b x"
+    assert names(limited.claim(2, served=served)) == "b x"
     limited.queues(q={"concurrency": 3})
-    assert names(limited.claim(2, scopes=scopes)) == "c"
+    assert names(limited.claim(2, served=served)) == "c"
     limited.queues()
-    assert names(limited.claim(2, scopes=scopes)) == "d e"
+    assert names(limited.claim(2, served=served)) == "d e"
 
 
 def test_earliest_of_a_full_queue(bench: Bench) -> None:
     """A worker sleeps while a queue is full, until a lease in it ends: what waits in it cannot be claimed."""
     limited = Limited(bench, q={"concurrency": 1})
-    scopes = [Scope(None, False)]
     limited.publish("app.plain", "a", "b")
-    assert limited.limits.earliest(limited.engine, scopes) == at(0)
+    assert limited.earliest(tasks_of()) == 0
     [job] = limited.claim().values()
-    earliest = limited.limits.earliest(limited.engine, scopes)
-    assert at(60) <= (earliest or 0) < at(70)
+    earliest = limited.earliest(tasks_of())
+    assert 60 <= (earliest or 0) < 70
     limited.publish("app.plain", "x", queue="other", due=7)
-    assert limited.limits.earliest(limited.engine, scopes) == at(7)
+    assert limited.earliest(tasks_of()) == 7
     limited.done(job)
-    assert limited.limits.earliest(limited.engine, scopes) == at(0)
+    assert limited.earliest(tasks_of()) == 0
 
 
 def test_a_limited_queue_is_not_claimed_ahead(bench: Bench) -> None:
@@ -566,7 +459,7 @@ def test_a_retry_blocks_those_behind_it(limited: Limited) -> None:
     limited.end(failure(job, 41, None))
     [(name, second)] = limited.claim(42).items()
     assert name == "b"
-    limited.engine.requeue([job.id], at(43))
+    limited.bench.requeue(job.id, now=43)
     limited.done(second)
     [(name, third)] = limited.claim(44).items()
     limited.done(third)
@@ -581,11 +474,11 @@ def test_the_first_of_a_key_is_taken_away(limited: Limited, how: str) -> None:
     assert limited.claim() == {}
     [job] = limited.bench.jobs.filter(queue_name="a")
     if how == "cancel":
-        control.cancel(job.pk, using=limited.engine.alias)
+        control.cancel(job.pk, using=limited.bench.alias)
     elif how == "delete":
-        control.discard(job.pk, using=limited.engine.alias)
+        control.discard(job.pk, using=limited.bench.alias)
     else:
-        limited.engine.purge("a", at(1))
+        limited.bench.purge("a")
     limited.look()
     assert names(limited.claim(1)) == "b"
 
@@ -603,7 +496,7 @@ def test_never_above_never_stuck(bench: Bench) -> None:
         key = None if task == "plain" else f"{task}{chance.randrange(3)}"
         queue = chance.choice(["q", "other"])
         limited.publish(f"app.{task}", f"{number}", key=key, queue=queue, priority=chance.randrange(3))
-    held: list[HeldJob] = []
+    held: list[Held] = []
     finished: list[int] = []
     now = 0.0
     while len(finished) < 120:
@@ -619,7 +512,7 @@ def test_never_above_never_stuck(bench: Bench) -> None:
             if chance.random() < 0.2 and job.attempts < 2:
                 limited.end(failure(job, now, chance.randrange(3)))
             elif chance.random() < 0.2:
-                limited.end(released(job))
+                limited.end(release(job))
             else:
                 limited.done(job)
                 finished.append(int(job.payload.strip('"')))
@@ -630,17 +523,17 @@ def test_never_above_never_stuck(bench: Bench) -> None:
                     assert not before.exists()
 
 
-def test_a_key_in_a_full_queue_is_not_slept_over(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_in_a_full_queue_is_not_slept_over(bench: Bench) -> None:
     """A worker that hands payloads to a handler is woken for one whose key is free, though the queue is full."""
-    limited, scopes = Limited(bench, q={"concurrency": 1}), [Scope(None, True)]
-    monkeypatch.setattr(type(limited.engine), "now", lambda engine: at(1))
+    limited = Limited(bench, q={"concurrency": 1})
+    limited.bench.clock_at(1)
     limited.publish("", "a", "b")
     limited.claim(1, raw=True)
-    assert (limited.limits.earliest(limited.engine, scopes) or 0) > at(1)
+    assert (limited.earliest(payloads_of()) or 0) > 1
     limited.publish("", "t", key="t")
-    assert limited.limits.earliest(limited.engine, scopes) == at(1)
+    assert limited.earliest(payloads_of()) == 1
     assert names(limited.claim(1, raw=True)) == "t"
-    assert (limited.limits.earliest(limited.engine, scopes) or 0) > at(1)
+    assert (limited.earliest(payloads_of()) or 0) > 1
 
 
 def test_a_clock_that_was_ahead(limited: Limited) -> None:
@@ -652,17 +545,11 @@ def test_a_clock_that_was_ahead(limited: Limited) -> None:
     limited.publish("app.one", "never", key="other")
     limited.publish("app.rated", "r", rate_keys=["r"])
     limited.claim(limit=1)
-    rows = limited.bench.jobs.annotate(handle=limited.engine.handle()).values_list("payload", "handle")
-    handles = {payload.strip('"'): handle for payload, handle in rows}
-    limited.engine.park([handles["b"]])
-    limited.engine.book({handles["r"]: at(4000)})
-    ahead = from_instant(at(3600))
-    limited.bench.jobs.filter(state="READY", moved_from__isnull=False).update(enqueued_at=ahead, moved_from=ahead)
+    limited.park("b")
+    limited.book("r", 4000)
+    limited.stamp_places(3600)
     limited.bench.jobs.filter(concurrency_key="other").update(
-        claims=1, due_at=LAST, history=[{"ended": at(3600), "outcome": "failed"}]
+        claims=1, due_at=WITHOUT_END, history=[{"ended": at(3600), "outcome": "failed"}]
     )
-    found, _ = limited.engine.stamped_ahead(0, at(0), 10)
-    assert found == [handles["b"], handles["r"]]
-    limited.engine.repair_stamps(found, at(0))
-    rows = [(row.due_at, row.moved_from) for row in limited.bench.jobs.order_by("pk")]
-    assert rows[1:] == [(LAST, from_instant(at(0))), (LAST, None), (from_instant(at(0)), None)]
+    assert limited.bench.repair(0) == 2
+    assert [limited.place(name) for name in ("b", "never", "r")] == [(None, 0), (None, None), (0, None)]

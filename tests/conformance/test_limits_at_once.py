@@ -1,18 +1,10 @@
 """Limits of several kinds in one claim, and claims that come between the reads and the writes of a look."""
 
-from contextlib import AbstractContextManager
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from django_vtqueue.core.job import Scope
-from django_vtqueue.core.shares import Shares
-from django_vtqueue.queue.unparking import Unparking
-from tests.fake_clock import at
-
-from .bench import Bench
-from .test_limits import Limited
+from .bench import Bench, Limited, before_the_next_write, tasks_of
 
 
 def test_a_rate_holds_beside_a_limited_queue(bench: Bench) -> None:
@@ -29,22 +21,16 @@ def test_a_rate_holds_beside_a_limited_queue(bench: Bench) -> None:
 
 def test_a_start_beside_a_look(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A look that sets a changed rate right does not take back the start that another claim has made meanwhile."""
-    limited, engine = Limited(bench), bench.engine
+    limited = Limited(bench)
     limited.tasks["app.rated"] = {"rate": "10/m"}
     limited.publish("app.rated", *map(str, range(20)), rate_keys=["r"] * 20)
     assert len(limited.claim(0)) == 1
     limited.tasks["app.rated"] = {"rate": "1/m"}
     limited.queues()
-    monkeypatch.setattr(engine, "now", lambda: at(7))
-    transaction, started = engine.transaction, []
-
-    def after_a_claim() -> AbstractContextManager[Any]:
-        monkeypatch.setattr(engine, "transaction", transaction)
-        started.extend(limited.claim(7))
-        return transaction()
-
-    monkeypatch.setattr(engine, "transaction", after_a_claim)
-    Unparking(limited.limits).sweep_rates(engine)
+    bench.clock_at(7)
+    started: list[str] = []
+    before_the_next_write(bench, monkeypatch, lambda: started.extend(limited.claim(7)))
+    limited.look_at_rates()
     assert len(started) == 1
     assert [len(limited.claim(seconds)) for seconds in (7.5, 10, 12.1, 13)] == [0, 0, 0, 0]
 
@@ -53,20 +39,20 @@ def test_a_queue_named_twice(bench: Bench) -> None:
     """It is one queue: no job of it is claimed twice."""
     limited = Limited(bench)
     limited.publish("app.plain", "a", "b")
-    limited.limits = replace(limited.limits, shares=Shares({"q": 2}))
-    assert len(limited.take(10, 4, scopes=[Scope(("q", "q"), False)]).rows) == 2
+    limited.weigh(q=2)
+    assert limited.take(10, 4, served=[tasks_of("q", "q")]).count == 2
 
 
 @pytest.mark.parametrize("policy", [{"concurrency": 1}, {"rate": "1/s"}], ids=["concurrency", "rate"])
 def test_overdue_jobs_of_a_limited_queue(bench: Bench, policy: dict[str, Any]) -> None:
     """A claim that buried some says that there may be more: they took the room of those behind them."""
     limited = Limited(bench, q=policy)
-    limited.publish("app.plain", "1", "2", "3", start_by=at(1))
+    limited.publish("app.plain", "1", "2", "3", start_by=1)
     limited.publish("app.plain", "behind", due=1)
     taken = limited.take(10, 1)
-    while not (taken.rows or taken.everything):
+    while not (taken.count or taken.everything):
         taken = limited.take(10, 1)
-    assert len(taken.rows) == 1
+    assert taken.count == 1
 
 
 def test_what_another_backend_serves(bench: Bench) -> None:
@@ -75,5 +61,5 @@ def test_what_another_backend_serves(bench: Bench) -> None:
     limited.publish("", "1", "2", "3", key="k")
     assert len(limited.claim(0, raw=True)) == 1
     other = Limited(bench)
-    other.limits = replace(other.limits, options=replace(other.limits.options, queues=frozenset({"others"})))
-    assert Unparking(other.limits).sweep_keys(bench.engine) == 0
+    other.serve_only("others")
+    assert other.look() == 0

@@ -15,14 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from django_vtqueue import GiveUp, PayloadTooLarge, TaskResultStatus, call, control, requeue, send_event
-from django_vtqueue.core import steps
 from django_vtqueue.models import DeadLetter, Job
-from django_vtqueue.tasks import rows
 from tests.pending import run_pending
 from tests.project import durable, models
 from tests.project.durable import CODE
 from tests.project.models import Effect, Mark
 from tests.project.tasks import add
+
+from .bench import ROWS_AT_A_TIME, loops_read, made_steps
 
 pytestmark = pytest.mark.usefixtures("backend")
 
@@ -131,7 +131,7 @@ def test_keys_of_any_kind(alias: str, monkeypatch: pytest.MonkeyPatch, model: ty
         fatal=st.sets(st.integers(0, 8)),
     )
     def check(keys: list[Any], order: Change, batch: int, fatal: set[int]) -> None:
-        monkeypatch.setattr(rows, "CHUNK", batch)
+        loops_read(monkeypatch, batch)
         source = stored(model, keys, alias)
         expected = list(source.order_by("pk").values_list("pk", flat=True))
         assert walk(order(source), fatal) == expected
@@ -164,14 +164,14 @@ MADE: dict[str, Change] = {
 @pytest.mark.parametrize("change", MADE.values(), ids=MADE)
 def test_querysets_of_any_kind(alias: str, monkeypatch: pytest.MonkeyPatch, change: Change) -> None:
     """Whatever a queryset joins, groups or leaves out, each row comes once, in batches and with failures on the way."""
-    monkeypatch.setattr(rows, "CHUNK", 2)
+    loops_read(monkeypatch, 2)
     source = effects(alias)
     assert walk(change(source), {0, 1, 4}) == list(source.order_by("pk").values_list("pk", flat=True))
 
 
 def test_more_of_a_row_than_a_batch_has(alias: str) -> None:
     """A row that a join yields more often than a batch is large comes once, and so do those behind it."""
-    source = effects(alias, count=2, marks=rows.CHUNK + 10)
+    source = effects(alias, count=2, marks=ROWS_AT_A_TIME + 10)
     assert walk(source.filter(marks__name__gte="").reverse(), {1}) == list(source.values_list("pk", flat=True))
 
 
@@ -261,7 +261,7 @@ def test_a_nul_character_in_a_key(alias: str) -> None:
 
 def test_rows_that_come_and_go(alias: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is added behind the item under way comes, what is added before it does not, what is deleted does not."""
-    monkeypatch.setattr(rows, "CHUNK", 2)
+    loops_read(monkeypatch, 2)
     source = stored(models.ByInteger, [2, 4, 6, 8], alias)
     seen = []
 
@@ -334,8 +334,7 @@ def test_loops_behind_much(alias: str) -> None:
     assert made == [*expected, "e", "f", f"g {first}", f"g {second}"]
     assert Job.objects.using(alias).exclude(parent_id=None).count() == 6
     row = Job.objects.using(alias).get(pk=result.id)
-    done = steps.read(row.steps, row.earlier_steps).done
-    assert [record["name"] for record in done] == ["a", "outer", "e", "f", "again"]
+    assert made_steps(row.steps, row.earlier_steps) == ["a", "outer", "e", "f", "again"]
 
 
 def test_a_loop_behind_much_that_dies(alias: str) -> None:
@@ -353,7 +352,7 @@ def test_a_loop_behind_much_that_dies(alias: str) -> None:
     for _death in range(2):
         run_pending()
         letter = DeadLetter.objects.using(alias).get()
-        assert [each["name"] for each in steps.read(letter.steps, letter.earlier_steps).done] == ["ids", "items"]
+        assert made_steps(letter.steps, letter.earlier_steps) == ["ids", "items"]
         assert requeue(letter.pk, using=alias)
     run_pending()
     assert seen == [MUCH[0], MUCH[1], MUCH[1], MUCH[2], MUCH[2], MUCH[3]]

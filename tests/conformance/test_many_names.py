@@ -4,12 +4,9 @@ import random
 
 import pytest
 
-from django_vtqueue.core.job import Handle, Scope
-from django_vtqueue.queue.pauses import earliest
-from django_vtqueue.worker.progress_bar import backlog
 from tests.fake_clock import at
 
-from .bench import Bench
+from .bench import Bench, payloads_of
 
 NAMES = tuple(f"q{number}" for number in range(150))
 
@@ -21,11 +18,10 @@ def fill(bench: Bench, chance: random.Random, queues: tuple[str, ...], count: in
         bench.publish(number, queue=queue, priority=chance.randrange(-2, 3), due=due)
 
 
-def expected(bench: Bench, names: tuple[str, ...], limit: int) -> list[Handle]:
-    """Return the handles of the rows that a claim is to find, by sorting all there are."""
-    rows = bench.jobs.filter(queue_name__in=names, state="READY", due_at__lte=at(0)).annotate(row=bench.engine.handle())
-    ordered = sorted((-row.priority, row.due_at, row.row) for row in rows)
-    return [handle for _, _, handle in ordered[:limit]]
+def expected(bench: Bench, names: tuple[str, ...], limit: int) -> list[str]:
+    """Return the ids of the jobs that a claim is to find, by sorting all there are."""
+    rows = bench.jobs.filter(queue_name__in=names, state="READY", due_at__lte=at(0))
+    return [row.pk.hex for row in bench.line(rows)][:limit]
 
 
 @pytest.mark.parametrize("seed", [1, 7])
@@ -37,8 +33,8 @@ def test_a_claim_finds_the_first_rows_of_its_names(bench: Bench, seed: int) -> N
     bench.claim(limit=40, now=-8, lease=4, queues=NAMES)  # what is held is not due
     for names in (NAMES[:1], NAMES[:4], NAMES[:90], NAMES[:120], NAMES):
         for limit in (1, 7, 60, 1000):
-            found = bench.engine.due(Scope(names, raw=True), limit, at(0))
-            assert [row.handle for row in found] == expected(bench, names, limit), (len(names), limit)
+            found = bench.first_in_line(payloads_of(*names), limit)
+            assert found == expected(bench, names, limit), (len(names), limit)
 
 
 @pytest.mark.parametrize("others", [0, 150, 400])
@@ -48,10 +44,10 @@ def test_many_names_behind_the_rows_of_others(bench: Bench, others: int) -> None
     bench.publish(*range(others), queue="other", due=-5)
     for name in NAMES[:20]:
         bench.publish("mine", queue=name)
-    found = bench.engine.due(Scope(NAMES, raw=True), 10, at(0))
-    assert [row.handle for row in found] == expected(bench, NAMES, 10)
+    found = bench.first_in_line(payloads_of(*NAMES), 10)
+    assert found == expected(bench, NAMES, 10)
     assert len(found) == 10
-    assert bench.engine.due(Scope(NAMES[20:], raw=True), 10, at(0)) == []
+    assert bench.first_in_line(payloads_of(*NAMES[20:]), 10) == []
 
 
 @pytest.mark.parametrize("others", [0, 9, 10, 50])
@@ -60,16 +56,16 @@ def test_the_earliest_of_many_names_behind_the_rows_of_others(
     bench: Bench, names: tuple[str, ...], others: int
 ) -> None:
     """Also when another queue's rows come first in one priority, or in all of them."""
-    scope = [Scope(names, raw=True)]
+    mine = payloads_of(*names)
     for priority in (3, 0, -3):
         bench.publish(*range(others), queue="other", priority=priority, due=-5)
-    assert earliest(bench.engine, scope) is None
+    assert bench.earliest(mine) is None
     bench.publish("mine", queue="q1", due=70, priority=-3)
-    assert earliest(bench.engine, scope) == at(70)
+    assert bench.earliest(mine) == 70
     bench.publish("mine", queue="q0", due=30, priority=3)
-    assert earliest(bench.engine, scope) == at(30)
+    assert bench.earliest(mine) == 30
     bench.publish("mine", queue="q1", due=-9)
-    assert earliest(bench.engine, scope) == at(-9)
+    assert bench.earliest(mine) == -9
 
 
 def test_the_backlog_of_many_names(bench: Bench) -> None:
@@ -77,4 +73,4 @@ def test_the_backlog_of_many_names(bench: Bench) -> None:
     fill(bench, random.Random(1), NAMES[60:], 200)
     bench.publish("other", queue="other")
     for names in (NAMES, NAMES[:70], NAMES[:60], NAMES + NAMES):
-        assert backlog(bench.engine, [Scope(names, raw=True)], at(0)) == len(expected(bench, names, 1000))
+        assert bench.backlog(payloads_of(*names), now=0) == len(expected(bench, names, 1000))

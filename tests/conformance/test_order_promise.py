@@ -2,10 +2,7 @@
 
 import pytest
 
-from tests.fake_clock import at
-
-from .bench import Bench, failure
-from .test_limits import Limited, names
+from .bench import Bench, Limited, failure, names
 
 
 @pytest.fixture
@@ -124,7 +121,7 @@ def test_a_dead_letter_comes_back_while_a_later_job_runs(limited: Limited) -> No
     limited.publish("app.ordered", "a", "b", key="k")
     limited.end(failure(limited.claim()["a"], 1, None))
     [letter], [held] = limited.bench.letters, limited.claim(2).values()
-    assert limited.engine.requeue([letter.pk.hex], at(3)) == {letter.pk.hex}
+    assert limited.bench.requeue(letter.pk.hex, now=3) == {letter.pk.hex}
     assert limited.claim(4) == {}
     assert (limited.parked, limited.look()) == ({"a"}, 0)
     limited.done(held)

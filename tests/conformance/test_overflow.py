@@ -1,40 +1,46 @@
 """Jobs of which several copies run: who gets one, and who of them settles the job."""
 
-import json
 from contextlib import suppress
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from pytest_django import Settings
 
 from django_vtqueue import LeaseLost, Queue
-from django_vtqueue.core import copies
-from django_vtqueue.core.clock import LAST_INSTANT, from_instant
-from django_vtqueue.core.job import HeldJob, NewJobs, Scope
-from django_vtqueue.core.settlement import Settlement, released, released_unfinished, succeeded, suspended
-from django_vtqueue.core.steps import GATHER, Waiting
 from django_vtqueue.models import Job, WorkerProcess
-from django_vtqueue.queue.claims import Claims, collect
-from django_vtqueue.queue.pauses import earliest
-from django_vtqueue.queue.settling import settle
 from tests.conftest import claimed
 from tests.fake_clock import FakeClock, at
 
-from .bench import Bench, failure
+from .bench import (
+    DAY,
+    GATHER,
+    Bench,
+    Ending,
+    Held,
+    Served,
+    altered,
+    claim_of,
+    failure,
+    goes_on,
+    interruption,
+    moment,
+    release,
+    success,
+    suspension,
+    tasks_of,
+)
 from .conftest import configure
 from .test_steps import TASK, held
 
-DAY = 86_400
 OVERFLOW = {"": (0, 2), "q": (DAY * 1_000_000, 2)}
 
 
-def claim(bench: Bench, now: float, worker: str, limit: int = 10) -> list[HeldJob]:
+def claim(bench: Bench, now: float, worker: str, limit: int = 10) -> list[Held]:
     """Claim as a worker does that takes no copy of what it runs itself."""
-    return bench.claim(now, limit, worker, overflow=OVERFLOW, scopes=[Scope(None, True, worker)])
+    return bench.claim(now, limit, worker, overflow=OVERFLOW, served=[Served(None, True, worker)])
 
 
-def two(bench: Bench, max_attempts: int = 1) -> tuple[HeldJob, HeldJob]:
+def two(bench: Bench, max_attempts: int = 1) -> tuple[Held, Held]:
     """Return two copies of one job, of the workers w1 (since 0) and w2 (since 61)."""
     bench.publish("x", max_attempts=max_attempts)
     [first], [second] = claim(bench, 0, "w1"), claim(bench, 61, "w2")
@@ -42,28 +48,27 @@ def two(bench: Bench, max_attempts: int = 1) -> tuple[HeldJob, HeldJob]:
     return first, second
 
 
-def settled(bench: Bench, settlement: Settlement) -> bool:
-    """Carry out a settlement; return whether it was not too late."""
-    with bench.engine.transaction():
-        return not settle(bench.engine, [settlement])
+def settled(bench: Bench, ending: Ending) -> bool:
+    """Settle; return whether it was not too late."""
+    return not bench.settle(ending)
 
 
-def running(bench: Bench, job: HeldJob) -> dict[int, str]:
+def running(bench: Bench, job: Held) -> dict[int, str]:
     """Return the workers of a job's copies."""
-    return {claim: copy.worker for claim, copy in copies.read(bench.found(job.id).copies).items()}
+    return {claim: worker for claim, (worker, _) in bench.copies_of(job.id).items()}
 
 
 @pytest.mark.parametrize("winner", [0, 1])
 def test_the_first_success_settles_the_job(bench: Bench, time: FakeClock, winner: int) -> None:
     """Whichever claim it has; afterwards the row names its worker, and the other copy changes nothing."""
     both = two(bench)
-    assert settled(bench, succeeded(both[winner], "1", at(70), None))
+    assert settled(bench, success(both[winner], "1", 70))
     row = bench.found(both[0].id)
     assert (row.state, row.worker_id, row.attempts, row.claims) == ("SUCCESSFUL", both[winner].worker_id, 1, 2)
     assert row.started_at == both[winner].started_at
     before = bench.everything()
     loser = both[1 - winner]
-    for late in (succeeded(loser, "2", at(71), None), failure(loser, 71, None), released(loser)):
+    for late in (success(loser, "2", 71), failure(loser, 71, None), release(loser)):
         assert not settled(bench, late)
     assert bench.everything() == before
 
@@ -71,12 +76,12 @@ def test_the_first_success_settles_the_job(bench: Bench, time: FakeClock, winner
 def test_a_settlement_that_was_rolled_back_is_made_anew(bench: Bench, time: FakeClock) -> None:
     """A turn is repeated after an error: if no other copy runs any more, the attempt ends after all."""
     first, second = two(bench)
-    settlement = failure(first, 70)
-    with suppress(ZeroDivisionError), bench.engine.transaction():
-        settle(bench.engine, [settlement])
+    ending = failure(first, 70)
+    with suppress(ZeroDivisionError), bench.transaction():
+        bench.settle(ending)
         raise ZeroDivisionError
     assert settled(bench, failure(second, 71))
-    assert settled(bench, settlement)
+    assert settled(bench, ending)
     assert (bench.found(first.id).state, bench.outcomes(first.id)) == ("FAILED", ["failed", "failed"])
 
 
@@ -87,14 +92,14 @@ def test_the_end_of_a_copy_is_not_that_of_the_job(bench: Bench, time: FakeClock,
     both = two(bench, max_attempts=2)
     bad, good = both[ending], both[1 - ending]
     time.instant = at(70)
-    settlement = {
+    noted_end = {
         "failed": failure(bad, 70),
         "gave up": failure(bad, 70, None),
-        "released": released(bad),
-        "given back": released_unfinished(bad, at(70), at(71)),
+        "released": release(bad),
+        "given back": interruption(bad, 70, 71),
     }[end]
-    assert settled(bench, settlement)
-    assert settlement.state == "READY"
+    assert settled(bench, noted_end)
+    assert goes_on(noted_end)
     row = bench.found(bad.id)
     assert (row.state, row.worker_id, row.attempts, row.claims) == ("RUNNING", good.worker_id, 1, 2)
     assert running(bench, good) == {good.claims: good.worker_id}
@@ -111,34 +116,28 @@ def test_a_copy_that_runs_alone_is_released_once(bench: Bench) -> None:
     bench.publish("x")
     [job] = claim(bench, 0, "w1")
     assert job.copies
-    assert job.begun
-    assert settled(bench, released(job))
-    assert not settled(bench, released(job))
+    assert job.started_at is not None
+    assert settled(bench, release(job))
+    assert not settled(bench, release(job))
 
 
 @pytest.mark.parametrize("ttl", [None, 0])
 def test_a_success_stands_beside_one_that_came_too_late(bench: Bench, time: FakeClock, ttl: int | None) -> None:
     """Though another copy has written into its history, and whether it is kept or not; its parent is woken."""
     parent, child = held(bench), f"{7:032x}"
-    of_parent = NewJobs("q", TASK, 0, 1, 60_000_000, at(0), at(0), [(child, "{}")])
-    of_parent.parent_id = parent.id
-    bench.engine.insert_with_keys(of_parent)
-    bench.engine.write_steps(parent, json.dumps([{"kind": GATHER, "name": "g", "children": [child]}]), at(1), None)
-    assert settled(bench, suspended(parent, Waiting(GATHER, "g", LAST_INSTANT, at(1))))
-    scope = Scope(("q",), False)
+    bench.publish({}, task=TASK, max_attempts=1, parent=parent.id, ids=[child])
+    bench.note_steps(parent, [{"kind": GATHER, "name": "g", "children": [child]}])
+    assert settled(bench, suspension(parent, GATHER, "g", None, now=1))
     [[first], [second]] = [
-        bench.claim(now, 1, name, overflow=OVERFLOW, scopes=[scope]) for now, name in [(1, "w1"), (62, "w2")]
+        bench.claim(now, 1, name, overflow=OVERFLOW, served=[tasks_of("q")]) for now, name in [(1, "w1"), (62, "w2")]
     ]
     bench.publish("y", queue="o")
     [late] = bench.claim(62, 1, "w2", queues=("o",))
     assert settled(bench, failure(first, 70))
     time.instant = at(72)
-    with bench.engine.transaction():
-        lost = settle(
-            bench.engine, [succeeded(second, "1", at(72), ttl), succeeded(replace(late, claims=7), "1", at(72), ttl)]
-        )
-    assert lost == {(late.id, 7)}
-    assert bench.found(parent.id).due_at == at(72)
+    endings = [success(second, "1", 72, ttl), success(altered(late, claims=7), "1", 72, ttl)]
+    assert bench.settle(*endings) == {(late.id, 7)}
+    assert bench.due_at(parent.id) == 72
 
 
 def test_it_reappears_at_its_place_in_the_line(bench: Bench) -> None:
@@ -156,30 +155,28 @@ def test_it_uses_no_attempt_and_goes_only_to_others(bench: Bench) -> None:
     [job_id] = bench.publish("x", lease=10, max_attempts=1)
     claim(bench, 0, "w1")
     assert claim(bench, 20, "w1") == []
-    assert earliest(bench.engine, [Scope(None, True, "w1")]) is None
-    assert earliest(bench.engine, [Scope(None, True, "w2")]) == at(10.5)
+    assert bench.earliest(Served(None, True, "w1")) is None
+    assert bench.earliest(Served(None, True, "w2")) == 10.5
     [second] = claim(bench, 20, "w2")
     assert (second.id, second.claims, second.attempts, second.started_at) == (job_id, 2, 1, at(20))
-    assert [copy.since for copy in copies.read(second.copies).values()] == [at(0), at(20)]
+    assert [since for _, since in bench.copies_of(job_id).values()] == [0, 20]
 
 
 def test_what_was_claimed_ahead_and_has_not_begun_is_no_copy(bench: Bench) -> None:
     """Its lease has ended: it is due again as any other, and its holder has lost it."""
     bench.publish("x")
-    with bench.engine.transaction():
-        taken = Claims(bench.engine, overflow=OVERFLOW).claim([Scope(None, True, "w1")], 0, "w1", at(0), ahead=1)
-    [ahead] = collect(bench.engine, taken)
+    [ahead] = bench.claim(0, 0, overflow=OVERFLOW, served=[Served(None, True, "w1")], ahead=1)
     [job] = claim(bench, 61, "w2")
-    assert (job.id, job.attempts, list(copies.read(job.copies))) == (ahead.id, 1, [2])
-    assert not settled(bench, released(ahead))
+    assert (job.id, job.attempts, list(bench.copies_of(job.id))) == (ahead.id, 1, [2])
+    assert not settled(bench, release(ahead))
 
 
 def test_each_worker_holds_its_copies(bench: Bench) -> None:
     """What a worker holds is found under its own claim, so that its end, or an unknown one of a commit, is settled."""
     first, second = two(bench)
-    assert [job.key for job in bench.engine.held_by("w1")] == [first.key]
-    assert [job.key for job in bench.engine.held_by("w2")] == [second.key]
-    assert [job.started_at for worker in ("w1", "w2") for job in bench.engine.held_by(worker)] == [at(0), at(61)]
+    assert [claim_of(job) for job in bench.held_by("w1")] == [claim_of(first)]
+    assert [claim_of(job) for job in bench.held_by("w2")] == [claim_of(second)]
+    assert [job.started_at for worker in ("w1", "w2") for job in bench.held_by(worker)] == [at(0), at(61)]
 
 
 @pytest.mark.parametrize(
@@ -194,9 +191,9 @@ def test_a_copy_that_does_not_run_any_more_keeps_no_job(
     first, second = two(bench)
     time.instant = at(now)
     if heartbeat is not None:
-        moments = {"heartbeat_at": from_instant(at(heartbeat)), "died_at": died and from_instant(at(died))}
-        row = WorkerProcess(worker_id="w1", host="h", pid=1, slots=1, started_at=from_instant(at(0)), **moments)
-        row.save(using=bench.engine.alias)
+        moments = {"heartbeat_at": moment(heartbeat), "died_at": died and moment(died)}
+        row = WorkerProcess(worker_id="w1", host="h", pid=1, slots=1, started_at=moment(0), **moments)
+        row.save(using=bench.alias)
     assert settled(bench, failure(second, now))
     assert bench.found(first.id).state == ("RUNNING" if runs else "FAILED")
 
@@ -205,12 +202,12 @@ def test_what_was_asked_to_stop_does_not_reappear(bench: Bench) -> None:
     """Once its lease has ended it is buried by the next claim; its copies are told that they are not needed."""
     bench.publish("x")
     [first] = claim(bench, 0, "w1")
-    assert bench.engine.copies([first]) == {first.key: (first.copies, None)}
-    bench.engine.request_cancel([first.id], at(5), "anna")
-    assert bench.engine.copies([first])[first.key] == (first.copies, "anna")
+    assert bench.still_needed(first) == (True, None)
+    bench.ask_to_stop(first.id, 5)
+    assert bench.still_needed(first) == (True, "anna")
     assert claim(bench, 61, "w2") == []
     assert bench.found(first.id).state == "FAILED"
-    assert bench.engine.copies([first]) == {}
+    assert bench.still_needed(first) == (False, None)
 
 
 def test_jobs_of_other_queues_have_no_copies(bench: Bench) -> None:
@@ -223,7 +220,7 @@ def test_jobs_of_other_queues_have_no_copies(bench: Bench) -> None:
     first, _ = two(bench, max_attempts=3)
     [third] = bench.claim(122, worker="w3")
     assert (third.id, third.attempts, third.copies) == (first.id, 2, None)
-    assert not settled(bench, succeeded(first, "1", at(130), None))
+    assert not settled(bench, success(first, "1", 130))
 
 
 DAMAGED = ["x", "5", "[1]", '{"1": 7}', '{"1": ["w1", 0, "x"]}', '{"x": ["w1", 0, 1]}', '{"1": ["\\u0000", 0, 1]}']
@@ -238,7 +235,7 @@ def test_damaged_copies_cost_no_other_job_anything(bench: Bench, damage: str) ->
     found = claim(bench, 20, "w2")
     assert len(found) == 2
     [job] = [job for job in found if job.id == job_id]
-    assert settled(bench, succeeded(job, "1", at(21), None))
+    assert settled(bench, success(job, "1", 21))
 
 
 # -- the primitive -----------------------------------------------------------------------------------------------------
@@ -320,7 +317,7 @@ def test_what_reappears_beside_jobs_that_expire(bench: Bench) -> None:
     [old] = bench.publish("old", lease=10)
     claim(bench, 0, "w1")
     [expired] = bench.publish("expired", now=1)
-    bench.jobs.filter(pk=expired).update(start_by=from_instant(at(5)))
+    bench.jobs.filter(pk=expired).update(start_by=moment(5))
     [waiting] = bench.publish("waiting", now=2)
     assert [job.id for job in claim(bench, 12, "w2")] == [old, waiting]
     assert bench.found(expired).state == "FAILED"
@@ -329,5 +326,5 @@ def test_what_reappears_beside_jobs_that_expire(bench: Bench) -> None:
 def test_what_runs_in_copies_is_not_purged(bench: Bench) -> None:
     """Its lease has ended, and it runs on: a purge leaves it, and its success is taken."""
     first, _ = two(bench)
-    assert bench.engine.purge("q", at(1000)) == 0
-    assert settled(bench, succeeded(first, "1", at(1001), None))
+    assert bench.purge("q", 1000) == 0
+    assert settled(bench, success(first, "1", 1001))

@@ -6,12 +6,11 @@ import pytest
 from django.db import connections
 from django.test.utils import CaptureQueriesContext
 
-from django_vtqueue import LeaseLost, Queue
-from django_vtqueue.core import history
-from django_vtqueue.engines import engine_for, portable
+from django_vtqueue import LeaseLost, Queue, requeue
 from django_vtqueue.models import DeadLetter, Job
-from django_vtqueue.queue.dead_letters import requeue
 from tests.waiting import wait_until
+
+from .bench import new_bench, statements_take
 
 
 @pytest.fixture
@@ -21,10 +20,10 @@ def queue(alias: str) -> Queue:
 
 def test_the_clock_of_an_engine(alias: str) -> None:
     """The clock that all holders of leases share, in microseconds since 1970; it goes on."""
-    engine = engine_for(alias)
-    before = engine.now()
+    bench = new_bench(alias)
+    before = bench.now()
     assert abs(before / 1e6 - datetime.now(UTC).timestamp()) < 60
-    assert wait_until(lambda: engine.now() > before)
+    assert wait_until(lambda: bench.now() > before)
 
 
 def test_a_jobs_life(queue: Queue, alias: str) -> None:
@@ -52,7 +51,7 @@ def test_a_jobs_life(queue: Queue, alias: str) -> None:
     assert len(queue) == 0
 
     letter = DeadLetter.objects.using(alias).get()
-    assert [entry["message"] for entry in history.read(letter.history)] == ["no luck", "no luck again"]
+    assert [entry["message"] for entry in letter.history] == ["no luck", "no luck again"]
     assert requeue([letter], using=alias) == [job_id]
     again = queue.claim()
     assert again is not None
@@ -74,8 +73,8 @@ def test_an_expired_lease(alias: str) -> None:
     with pytest.raises(LeaseLost):
         gone.ack()
     holder.ack()
-    [entry] = history.read(Job.objects.using(alias).get().history)
-    assert entry["outcome"] == history.LEASE_EXPIRED
+    [entry] = Job.objects.using(alias).get().history
+    assert entry["outcome"] == "lease expired"
 
 
 def test_purge(queue: Queue) -> None:
@@ -91,8 +90,7 @@ def test_purge(queue: Queue) -> None:
 @pytest.mark.parametrize("keyed", [False, True])
 def test_a_bulk_is_stored_in_parts(queue: Queue, alias: str, monkeypatch: pytest.MonkeyPatch, keyed: bool) -> None:
     """No statement is given more payloads, or longer ones, than a database takes; the bulk is all or none as before."""
-    monkeypatch.setattr(portable, "SLICE", 3)
-    monkeypatch.setattr(portable, "MOST_CHARACTERS", 20)
+    statements_take(monkeypatch, payloads=3, characters=20)
     payloads = ["x" * length for length in (30, 1, 2, 3, 4, 12, 40, 1)]
     keys = [*"abcdefga"] if keyed else None
     with CaptureQueriesContext(connections[alias]) as captured:

@@ -9,11 +9,11 @@ import pytest
 
 from django_vtqueue import GiveUp, TaskResultStatus, call, chain, control, group, requeue, task
 from django_vtqueue.backend import VTQueueBackend
-from django_vtqueue.core import history
 from django_vtqueue.models import DeadLetter, Job
-from django_vtqueue.queue.discarding import discard_letters
 from tests.pending import run_pending
 from tests.project import durable
+
+from .bench import PARENT_WENT_ON
 
 DAY = timedelta(days=1)
 ALL_AT_ONCE = "at once"
@@ -86,7 +86,7 @@ class Family:
     def remarks(self) -> set[Any]:
         """Return what the histories say of requeues."""
         rows = [*Job.objects.using(self.database).all(), *DeadLetter.objects.using(self.database).all()]
-        return {entry.get("message") for row in rows for entry in row.history if entry["outcome"] == history.REQUEUED}
+        return {entry.get("message") for row in rows for entry in row.history if entry["outcome"] == "requeued"}
 
 
 def broken(backend: VTQueueBackend, workflow: Any, *at: int) -> Family:
@@ -127,7 +127,7 @@ def test_a_call_that_was_discarded(backend: VTQueueBackend) -> None:
     family = broken(backend, group([call(send, 1), call(send, 2)]), 1, 2)
     first = DeadLetter.objects.using(backend.database).get(message="1").pk
     second = DeadLetter.objects.using(backend.database).get(message="2").pk
-    discard_letters(first)
+    control.discard(first)
     RUNS.clear()
     assert requeue(family.parent.id, by="ann")
     run_pending()
@@ -212,7 +212,7 @@ def test_children_that_are_requeued_while_their_parent_is_retried(backend: VTQue
     requeue(family.parent.id)
     run_pending()
     assert seen == [["FAILED", "FAILED"]]
-    discard_letters(DeadLetter.objects.using(backend.database).get(message="2").pk)
+    control.discard(DeadLetter.objects.using(backend.database).get(message="2").pk)
     requeue(DeadLetter.objects.using(backend.database).get(message="1").pk)
     run_pending(until=DAY)
     assert seen == [["FAILED", "FAILED"], ["SUCCESSFUL", "FAILED"]]
@@ -250,4 +250,4 @@ def test_a_child_of_a_parent_that_has_made_another_step(backend: VTQueueBackend)
     BROKEN.clear()
     family.requeue(ALL_AT_ONCE)
     assert (family.result(), RUNS) == (["FAILED"], {1: 1})
-    assert family.remarks() == {None, history.PARENT_WENT_ON}
+    assert family.remarks() == {None, PARENT_WENT_ON}

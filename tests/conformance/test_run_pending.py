@@ -10,15 +10,12 @@ from pytest_django import Settings
 
 from django_vtqueue import Queue, control, recurring
 from django_vtqueue.backend import VTQueueBackend
-from django_vtqueue.core import clock
-from django_vtqueue.engines import Engine
 from django_vtqueue.models import DeadLetter, Job, Schedule
-from django_vtqueue.queue.pauses import pause
-from django_vtqueue.tasks import recurring as registry
 from django_vtqueue.testing import run_pending
 from tests.project import passing
 from tests.project.passing import DAY, HOUR, LOG
 
+from .bench import SECOND, Bench, later, no_schedules
 from .conftest import configure
 
 
@@ -34,12 +31,12 @@ def unfinished(alias: str) -> int:
 # -- time -------------------------------------------------------------------------------------------------------------
 
 
-def test_it_is_later_for_the_engine(engine: Engine) -> None:
+def test_it_is_later_for_the_engine(bench: Bench) -> None:
     """The clock of SQLite, and that of a server, are ahead inside the block."""
-    before = engine.now()
-    with clock.with_offset(DAY // clock.MICROSECOND):
-        assert 0 <= engine.now() - before - DAY // clock.MICROSECOND < 100 * clock.SECOND
-    assert 0 <= engine.now() - before < 100 * clock.SECOND
+    before = bench.now()
+    with later(DAY.total_seconds()):
+        assert 0 <= bench.now() - before - DAY.total_seconds() * SECOND < 100 * SECOND
+    assert 0 <= bench.now() - before < 100 * SECOND
 
 
 @pytest.mark.parametrize("task", [passing.enqueues_later, passing.aenqueues_later], ids=["sync", "async"])
@@ -157,7 +154,7 @@ def test_what_expires_behind_an_ordered_job(alias: str) -> None:
 def test_a_pause_ends(alias: str) -> None:
     """As time passes, also one that a task has asked for."""
     passing.noted.enqueue("paused")
-    pause("default", until=timezone.now() + HOUR, using=alias)
+    control.pause("default", until=timezone.now() + HOUR, using=alias)
     run_pending()
     run_pending(until=HOUR / 2)
     assert LOG == []
@@ -189,13 +186,10 @@ def test_a_queue_with_overflow(alias: str, settings: Settings) -> None:
 
 def test_schedules_publish_nothing(alias: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """No tick is due, however much time passes."""
-    monkeypatch.setattr(registry, "_functions", {})
-    recurring(every=HOUR)(passing.noted)
-    try:
+    with no_schedules(monkeypatch):
+        recurring(every=HOUR)(passing.noted)
         assert run_pending(until=DAY) == []
         assert not Schedule.objects.using(alias).exists()
-    finally:
-        vars(passing.noted.func).pop(registry.ATTRIBUTE)
 
 
 def test_raw_payloads_are_not_handled(alias: str, settings: Settings) -> None:

@@ -6,15 +6,21 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from django_vtqueue.core.clock import LAST_INSTANT, SECOND, to_instant
-from django_vtqueue.core.job import HeldJob
-from django_vtqueue.core.rates import RateLimit, rate_for
-from django_vtqueue.core.settlement import released
-from django_vtqueue.queue.unparking import Unparking
-from tests.fake_clock import START
+from tests.fake_clock import START, at
 
-from .bench import Bench, failure
-from .test_limits import Limited
+from .bench import (
+    SECOND,
+    Bench,
+    Held,
+    Limited,
+    RateArithmetic,
+    Row,
+    failure,
+    limits_clock,
+    rate_of,
+    release,
+    seconds_at,
+)
 
 TASKS = ("app.a", "app.b", "app.c")
 RATES = ("2/s", "10/s", "30/m")
@@ -47,23 +53,20 @@ class World:
     def __init__(self, bench: Bench, seed: object, *codes: Code, prompt: bool, patch: pytest.MonkeyPatch) -> None:
         self.random, self.prompt, self.bench = random.Random(str(seed)), prompt, bench
         self.now = self.look_at = START
-        patch.setattr(type(bench.engine), "now", lambda engine: self.now)
-        patch.setattr("django_vtqueue.queue.limits.time.monotonic", lambda: self.now / SECOND)
+        bench.clock_by(lambda: self.now)
+        limits_clock(patch, lambda: self.now / SECOND)
         self.workers = [Limited(bench) for _ in codes]
         for worker, code in zip(self.workers, codes, strict=True):
             worker.tasks.update(code)
             worker.largest_burst = max(options.get("burst", 1) for options in code.values())
-        self.looks = [Unparking(worker.limits) for worker in self.workers]
+        self.looks = [worker.looks() for worker in self.workers]
         self.lines = {"r": Line(), "s": Line()}
         self.moved: Counter[tuple[str, int]] = Counter()
-        self.held: list[HeldJob] = []
+        self.held: list[Held] = []
         self.published = 0
 
-    def rate(self, task: str) -> RateLimit:
-        options = self.workers[0].tasks[task]
-        rate = rate_for(options["rate"], options.get("burst", 1))
-        assert rate
-        return rate
+    def rate(self, task: str) -> RateArithmetic:
+        return rate_of(self.workers[0].tasks[task])
 
     def run(self) -> None:
         """Publish for some steps, and go on until all is done."""
@@ -76,7 +79,7 @@ class World:
             if self.now >= self.look_at:
                 self.look_at = self.now + SECOND
                 for looks in self.random.sample(self.looks, len(self.looks)):
-                    looks.look(self.bench.engine)
+                    looks.look()
             if step >= STEPS and not self.bench.jobs.exclude(state="SUCCESSFUL").exists():
                 return
             self.go_on(1.0 if step < STEPS else 5.0)
@@ -102,22 +105,20 @@ class World:
         before, worker = self.rows(), self.random.choice(self.workers)
         jobs = worker.claim((self.now - START) / SECOND, self.random.choice((1, 2, 3, 10, 100)))
         for name, job in jobs.items():
-            line = self.lines[before[name]["rate_key"]]
-            line.came.setdefault((name, before[name]["claims"]), self.now)
+            line = self.lines[before[name].rate_key]
+            line.came.setdefault((name, before[name].claims), self.now)
             line.starts.append(Start(self.now, job.task_path, name))
         self.held += jobs.values()
         after = self.rows()
-        for name in sorted(after, key=lambda name: after[name]["due_at"]):
-            row, parked = after[name], to_instant(after[name]["due_at"]) == LAST_INSTANT
-            if row["moved_from"] and row["due_at"] != before[name]["due_at"] and not parked:
-                self.moved[name, row["claims"]] += 1
-                self.lines[row["rate_key"]].came.setdefault((name, row["claims"]), self.now)
+        for name in sorted(after, key=lambda name: after[name].due_at):
+            row = after[name]
+            if row.booked and row.due_at != before[name].due_at:
+                self.moved[name, row.claims] += 1
+                self.lines[row.rate_key].came.setdefault((name, row.claims), self.now)
         return len(jobs)
 
-    def rows(self) -> dict[str, dict[str, Any]]:
-        columns = ("payload", "state", "due_at", "moved_from", "rate_key", "claims")
-        unfinished = self.bench.jobs.exclude(state="SUCCESSFUL")
-        return {row["payload"].strip('"'): row for row in unfinished.values(*columns)}
+    def rows(self) -> dict[str, Row]:
+        return self.workers[0].unfinished()
 
     def end(self) -> None:
         """End some of what runs: most is done, some is to be tried again, or is given back."""
@@ -128,7 +129,7 @@ class World:
                 delay = self.random.choice((0, 0.5, 2))
                 self.workers[0].end(failure(job, (self.now - START) / SECOND, delay))
             elif chance < 0.15:
-                self.workers[0].end(released(job))
+                self.workers[0].end(release(job))
             else:
                 self.workers[0].done(job)
 
@@ -137,7 +138,7 @@ class World:
         seconds = self.random.choice((0.01, 0.1, 0.35, longest))
         if self.prompt:
             due = self.bench.jobs.filter(state="READY").order_by("due_at").values_list("due_at", flat=True).first()
-            until = self.now + 10 * SECOND if due is None else max(to_instant(due), self.now)
+            until = self.now + 10 * SECOND if due is None else max(at(seconds_at(due)), self.now)
             self.now = min(self.now + round(seconds * SECOND), until)
         else:
             self.now += round(min(self.random.choice((seconds, 10 * seconds, 0.001)), 10) * SECOND)
@@ -220,7 +221,7 @@ def test_other_rates(bench: Bench, monkeypatch: pytest.MonkeyPatch, seed: int, w
     world = World(bench, seed, *codes, prompt=True, patch=monkeypatch)
     world.run()
     said = [options for code in codes for options in code.values()]
-    rates = [rate for options in said if (rate := rate_for(options["rate"], options["burst"]))]
+    rates = [rate_of(options) for options in said]
     interval, tolerance = min(rate.interval for rate in rates), max(rate.tolerance for rate in rates)
     for line in world.lines.values():
         for index, (now, *_) in enumerate(line.starts):

@@ -6,21 +6,19 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from io import StringIO
 from threading import Event, Thread
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from django.core.management import call_command
 from django.db import connections, transaction
-from django.test import RequestFactory
+from django.utils import timezone
 
-from django_vtqueue import LeaseLost, Queue
-from django_vtqueue.admin.overview import overview
+from django_vtqueue import LeaseLost, Queue, requeue
 from django_vtqueue.backend import VTQueueBackend
 from django_vtqueue.control import run_now
-from django_vtqueue.engines import Engine, engine_for
 from django_vtqueue.models import DeadLetter, Job
-from django_vtqueue.queue.dead_letters import requeue
+
+from .bench import Bench, shown_to_a_superuser
 
 JOBS, MOVERS, LOOKS = 40, 3, 20
 FIGURES = ("due", "scheduled", "retrying", "waiting", "running", "expired", "dead")
@@ -53,7 +51,7 @@ def move(queue: Queue, alias: str, enough: Event, chance: random.Random) -> None
                     what()
                 except LeaseLost:
                     raise AssertionError("a lease of a minute was lost") from None
-            retried = Job.objects.using(alias).filter(due_at__gt=engine_for(alias).now())
+            retried = Job.objects.using(alias).filter(due_at__gt=timezone.now())
             run_now(list(retried.values_list("pk", flat=True)[:3]), using=alias)
             requeue(list(DeadLetter.objects.using(alias).values_list("pk", flat=True)[:3]), using=alias)
     finally:
@@ -85,61 +83,51 @@ def test_the_list_has_each_job_once(moving: Queue) -> None:
 def test_the_overview_adds_up(moving: Queue) -> None:
     """Each job is in one of the figures of the admin's first page."""
     for _ in range(LOOKS):
-        [row] = shown()["queues"]
+        [row] = shown_to_a_superuser()["queues"]
         figures = {name: getattr(row, name).value for name in FIGURES}
         assert sum(figures.values()) == JOBS, figures
         assert (figures["scheduled"], figures["waiting"], figures["expired"]) == (0, 0, 0), figures
 
 
-def shown() -> dict[str, Any]:
-    """Return what the overview shows to a superuser."""
-    request = RequestFactory().get("/admin/vtqueue/")
-    request.user = SimpleNamespace(has_perm=lambda name: True)  # type: ignore[assignment]
-    request.current_app = "admin"  # type: ignore[attr-defined]
-    request.resolver_match = None
-    models = [{"object_name": name, "admin_url": f"/{name}/"} for name in ("Job", "DeadLetter", "WorkerProcess")]
-    return overview(request, [{"app_label": "vtqueue", "app_url": "/admin/vtqueue/", "models": models}])
-
-
-def test_a_snapshot_is_of_one_instant(engine: Engine) -> None:
+def test_a_snapshot_is_of_one_instant(bench: Bench) -> None:
     """What others commit in the meantime is not seen in it, and is afterwards; its instant is that of what it sees."""
-    queue = Queue("a", using=engine.alias)
+    queue = Queue("a", using=bench.alias)
     queue.publish(1)
-    with engine.snapshot() as now:
+    with bench.snapshot() as now:
         elsewhere(lambda: queue.publish(2))
         assert len(queue) == 1
-        assert not Job.objects.using(engine.alias).filter(due_at__gt=now).exists()
+        assert not Job.objects.using(bench.alias).filter(due_at__gt=now).exists()
     assert len(queue) == 2
     queue.publish(3)  # the connection is as it was
     assert len(queue) == 3
 
 
-def test_nobody_waits_for_a_snapshot(engine: Engine) -> None:
+def test_nobody_waits_for_a_snapshot(bench: Bench) -> None:
     """Others claim and settle while it lasts."""
-    queue = Queue("a", using=engine.alias)
+    queue = Queue("a", using=bench.alias)
     queue.publish(1)
-    with engine.snapshot():
+    with bench.snapshot():
         elsewhere(lambda: queue.claim_many(1)[0].ack())
         assert len(queue) == 1
     assert len(queue) == 0
 
 
-def test_a_snapshot_in_a_transaction(engine: Engine) -> None:
+def test_a_snapshot_in_a_transaction(bench: Bench) -> None:
     """In the caller's own transaction it sees what that has written, and ends nothing of it."""
-    queue = Queue("a", using=engine.alias)
-    with transaction.atomic(using=engine.alias):
+    queue = Queue("a", using=bench.alias)
+    with transaction.atomic(using=bench.alias):
         queue.publish(1)
-        with engine.snapshot():
+        with bench.snapshot():
             assert len(queue) == 1
         queue.publish(2)
-        transaction.set_rollback(True, using=engine.alias)
+        transaction.set_rollback(True, using=bench.alias)
     assert len(queue) == 0
 
 
-def test_an_error_ends_a_snapshot(engine: Engine) -> None:
+def test_an_error_ends_a_snapshot(bench: Bench) -> None:
     """After it the connection is as before: it writes, and commits."""
-    queue = Queue("a", using=engine.alias)
-    with suppress(ZeroDivisionError), engine.snapshot():
+    queue = Queue("a", using=bench.alias)
+    with suppress(ZeroDivisionError), bench.snapshot():
         assert len(queue) // 0
     queue.publish(1)
     elsewhere(lambda: queue.claim_many(1)[0].ack())

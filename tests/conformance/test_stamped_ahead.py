@@ -4,28 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
-from django_vtqueue.core.job import Handle, Scope
-from django_vtqueue.core.settlement import released_unfinished
-from django_vtqueue.fields import StoredText
-from django_vtqueue.queue.claims import NO_GRACE, Claims, collect
-from django_vtqueue.queue.ended_leases import end_leases
 from tests.fake_clock import at
 
-from .bench import Bench
+from .bench import Bench, StoredText, interruption, payloads_of
 
-SCOPE = Scope(("q",), raw=True)
 HOUR, YEARS = 3600, 10 * 365 * 86_400
-
-
-def repair(bench: Bench, now: float, limit: int = 3) -> int:
-    """Walk over all jobs, as a worker does; return how many were set right."""
-    after: Handle | None = 0
-    changed = 0
-    while after is not None:
-        found, after = bench.engine.stamped_ahead(after, at(now), limit)
-        with bench.engine.transaction():
-            changed += bench.engine.repair_stamps(found, at(now))
-    return changed
 
 
 @pytest.mark.parametrize("ahead", [HOUR, YEARS])
@@ -37,7 +20,7 @@ def test_what_was_published_by_a_clock_ahead_is_due_at_once(bench: Bench, ahead:
         for task in ("", "app.tasks.one")
         for priority in (-100, 0, 100)
     ]
-    assert repair(bench, now=0) == len(ids)
+    assert bench.repair(now=0) == len(ids)
     assert {bench.found(job_id).visible_at for job_id in ids} == {at(0)}
     assert len(bench.claim(now=0, queues=None)) + len(bench.claim(now=0, queues=None, raw=False)) == len(ids)
 
@@ -46,7 +29,7 @@ def test_scheduled_jobs_stay_as_they_were_asked_for(bench: Bench) -> None:
     """A time that was asked for is kept, also if the clock was ahead at that moment."""
     [by_right_clock] = bench.publish("x", now=0, due=HOUR)
     [by_wrong_clock] = bench.publish("x", now=HOUR, due=2 * HOUR)
-    assert repair(bench, now=1) == 0
+    assert bench.repair(now=1) == 0
     assert [bench.found(job_id).visible_at for job_id in (by_right_clock, by_wrong_clock)] == [at(HOUR), at(2 * HOUR)]
 
 
@@ -55,10 +38,10 @@ def test_a_lease_of_a_clock_ahead_ends_one_lease_from_now(bench: Bench, ahead: f
     """Its dead holder's job comes back after a visibility timeout; a living one still holds it, and renews it."""
     bench.publish("x", lease=60)
     held = bench.one(now=ahead)
-    assert repair(bench, now=0) == 1
+    assert bench.repair(now=0) == 1
     assert bench.found(held.id).visible_at == at(60)
     assert bench.renew(held, now=20)
-    assert repair(bench, now=20) == 0
+    assert bench.repair(now=20) == 0
     assert bench.found(held.id).visible_at == at(80)
     assert bench.claim(now=79) == []
     assert bench.one(now=80).claims == 2
@@ -68,10 +51,10 @@ def test_the_place_of_what_is_held_is_set_right(bench: Bench) -> None:
     """Also if its lease is right, renewed since: else it would wait when it is given back, or when its holder dies."""
     bench.publish("x", now=HOUR)
     held = bench.one(now=HOUR)
-    assert bench.engine.renew([held], at(0), afresh=True) == set()
-    assert repair(bench, now=0) == 1
+    assert bench.renew(held, now=0, afresh=True)
+    assert bench.repair(now=0) == 1
     assert bench.found(held.id).visible_at == at(60)
-    assert repair(bench, now=1) == 0
+    assert bench.repair(now=1) == 0
     assert bench.one(now=61).claims == 2
 
 
@@ -79,9 +62,8 @@ def test_the_place_of_what_is_hidden_is_set_right_with_it(bench: Bench) -> None:
     """What was given back by a clock ahead, while its code may run, is due when it is visible."""
     bench.publish("x", now=HOUR)
     held = bench.one(now=HOUR)
-    with bench.engine.transaction():
-        assert bench.engine.settle([released_unfinished(held, at(HOUR), at(HOUR + 1))]) == set()
-    assert repair(bench, now=0) == 1
+    assert bench.settle(interruption(held, HOUR, HOUR + 1)) == set()
+    assert bench.repair(now=0) == 1
     assert bench.one(now=1).claims == 2
 
 
@@ -89,8 +71,8 @@ def test_a_lease_that_was_extended_far_is_left_alone(bench: Bench) -> None:
     """A holder may ask for a long lease; that is no mistake of a clock."""
     bench.publish("x", lease=60)
     held = bench.one(now=0)
-    assert bench.engine.extend(held, at(1), at(1 + HOUR))
-    assert repair(bench, now=1) == 0
+    assert bench.extend(held, 1, until=1 + HOUR)
+    assert bench.repair(now=1) == 0
     assert bench.found(held.id).visible_at == at(1 + HOUR)
 
 
@@ -105,7 +87,7 @@ def fail_after_the_step(bench: Bench, ahead: float) -> None:
 def requeue(bench: Bench, ahead: float) -> None:
     job = bench.one(now=0)
     assert bench.bury(job, now=0)
-    assert bench.engine.requeue([job.id], at(ahead)) == {job.id}
+    assert bench.requeue(job.id, now=ahead) == {job.id}
 
 
 def fail_damaged(bench: Bench, ahead: float) -> None:
@@ -122,7 +104,7 @@ def test_a_job_put_off_by_a_clock_ahead_is_due_at_once(
     bench.publish("x")
     put_off(bench, ahead)
     assert bench.claim(now=1) == []
-    assert repair(bench, now=1) == 1
+    assert bench.repair(now=1) == 1
     assert bench.one(now=1)
 
 
@@ -133,7 +115,7 @@ def test_a_retry_waits_as_long_as_it_should(bench: Bench, delay: float) -> None:
     [right, ahead] = [bench.one(now=0, limit=1), bench.one(now=HOUR, limit=1)]
     assert bench.nack(right, now=1, delay=delay)
     assert bench.nack(ahead, now=1, delay=delay)
-    assert repair(bench, now=2) == 0
+    assert bench.repair(now=2) == 0
     assert bench.claim(now=delay) == []
 
 
@@ -141,13 +123,10 @@ def test_a_retry_waits_as_long_as_it_should(bench: Bench, delay: float) -> None:
 def test_a_delay_survives_a_walk_whenever_its_thread_began(bench: Bench, claimed_ahead: bool) -> None:
     """What was claimed ahead began later than its row says: no two stamps of a row are compared with each other."""
     bench.publish("x")
-    with bench.engine.transaction():
-        scopes = [Scope(("q",), raw=True)]
-        taken = Claims(bench.engine).claim(scopes, 1 - claimed_ahead, "w", at(0), ahead=claimed_ahead)
-    [job] = collect(bench.engine, taken)
+    job = bench.one(limit=1 - claimed_ahead, ahead=claimed_ahead)
     job.attempts, job.started_at = 1, at(0.5)
     assert bench.nack(job, now=1, delay=HOUR)
-    assert repair(bench, now=2) == 0
+    assert bench.repair(now=2) == 0
     assert bench.found(job.id).due_at == at(1 + HOUR)
 
 
@@ -155,10 +134,9 @@ def test_a_time_that_was_asked_for_survives_a_release_by_a_clock_ahead(bench: Be
     """A job that ran early because the clock was ahead, and was given back, waits for its own time again."""
     [job_id] = bench.publish("x", now=0, due=HOUR)
     held = bench.one(now=2 * HOUR)
-    assert not bench.settle(released_unfinished(held, at(2 * HOUR), at(2 * HOUR + 1)))
-    with bench.engine.transaction():
-        end_leases(bench.engine, bench.engine.ended(SCOPE, 1, at(2 * HOUR + 2), NO_GRACE), "w", at(0))
-    assert repair(bench, now=1) == 0
+    assert not bench.settle(interruption(held, 2 * HOUR, 2 * HOUR + 1))
+    bench.end_leases(payloads_of("q"), now=2 * HOUR + 2)
+    assert bench.repair(now=1) == 0
     assert bench.found(job_id).visible_at == at(HOUR)
 
 
@@ -167,7 +145,7 @@ def test_a_clock_that_comes_back_in_two_steps(bench: Bench) -> None:
     [fresh, failed] = bench.publish("fresh", "failed", now=YEARS)
     assert bench.nack(bench.one(now=YEARS, limit=1), now=YEARS, delay=30)
     for now in (HOUR, 0):
-        assert repair(bench, now=now) == 2
+        assert bench.repair(now=now) == 2
         assert [bench.found(job_id).visible_at for job_id in (fresh, failed)] == [at(now), at(now)]
 
 
@@ -176,21 +154,16 @@ def test_many_jobs_of_one_instant_are_walked_over_once(bench: Bench) -> None:
     bench.publish(*range(20), now=0, due=HOUR)
     bench.publish(*range(20), now=HOUR)
     bench.publish(*range(7), now=HOUR, priority=5)
-    assert repair(bench, now=0, limit=5) == 27
-    assert repair(bench, now=0, limit=5) == 0
+    assert bench.repair(now=0, limit=5) == 27
+    assert bench.repair(now=0, limit=5) == 0
 
 
 def test_a_job_renewed_between_the_look_and_the_change_is_left_alone(bench: Bench) -> None:
     """A row that was found by a read is looked at again under the lock."""
     bench.publish("x")
     held = bench.one(now=HOUR)
-    found: list[Handle] = []
-    after: Handle | None = 0
-    while after is not None:
-        more, after = bench.engine.stamped_ahead(after, at(0), 10)
-        found += more
+    found = bench.stamped_ahead(now=0)
     assert len(found) == 1
     assert bench.renew(held, now=0, afresh=True)
-    with bench.engine.transaction():
-        assert bench.engine.repair_stamps(found, at(0)) == 0
+    assert bench.set_right(found, now=0) == 0
     assert bench.found(held.id).visible_at == at(60)

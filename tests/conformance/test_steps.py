@@ -1,77 +1,77 @@
 """Steps of durable tasks: two writers of one row, of which neither overwrites the other, and no wake-up is lost."""
 
-import json
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from django.db import DatabaseError, transaction
 
-from django_vtqueue.core import steps
-from django_vtqueue.core.clock import LAST, LAST_INSTANT, from_instant
-from django_vtqueue.core.job import HeldJob, NewJobs
-from django_vtqueue.core.settlement import succeeded, suspended
-from django_vtqueue.core.steps import EVENT, GATHER, SLEEP, SNOOZE, Waiting
-from django_vtqueue.fields import StoredText
-from django_vtqueue.queue.settling import settle
 from tests.fake_clock import at
 
-from .bench import Bench, failure
+from .bench import (
+    EVENT,
+    GATHER,
+    SLEEP,
+    SNOOZE,
+    WITHOUT_END,
+    Bench,
+    Held,
+    StoredText,
+    altered,
+    failure,
+    made_steps,
+    moment,
+    success,
+    suspension,
+    waits_for,
+)
 
 TASK = "shop.tasks.order"
-DONE = json.dumps([{"kind": "step", "name": "charge", "value": 1}])
+DONE = [{"kind": "step", "name": "charge", "value": 1}]
 
 
-def held(bench: Bench) -> HeldJob:
+def held(bench: Bench) -> Held:
     """Publish a task's job, and claim it."""
     bench.publish("x", task=TASK)
     return bench.one(raw=False)
 
 
-def note(bench: Bench, job: HeldJob, event: int | None = None) -> Any:
-    return bench.engine.write_steps(job, DONE, at(1), event)
+def note(bench: Bench, job: Held, event: int | None = None) -> Any:
+    return bench.note_steps(job, DONE, event)
 
 
 def send(bench: Bench, job_id: str, name: str = "paid", value: Any = 1) -> Any:
-    return bench.engine.send_event(name, json.dumps({"name": name, "value": value}), at(2), job_id=job_id)
+    return bench.send_event(job_id, name, value, now=2)
 
 
-def wait(bench: Bench, job: HeldJob, kind: str = EVENT, name: str = "paid", until: int = LAST_INSTANT) -> bool:
+def wait(bench: Bench, job: Held, kind: str = EVENT, name: str = "paid", until: float | None = None) -> bool:
     """Have a job wait; return whether it was still held."""
-    return not bench.settle(suspended(job, Waiting(kind, name, until, at(1))))
+    return not bench.settle(suspension(job, kind, name, until, now=1))
 
 
 def stored(bench: Bench, job_id: str) -> Any:
     return bench.jobs.get(pk=job_id).steps
 
 
-def due_at(bench: Bench, job_id: str) -> int:
-    return bench.found(job_id).due_at
-
-
-def child(bench: Bench, parent: HeldJob) -> HeldJob:
-    new = NewJobs("c", TASK, 0, 3, 60_000_000, at(0), at(0), [(f"{len(bench.jobs.all()):032x}", "{}")])
-    new.parent_id = parent.id
-    bench.engine.insert_with_keys(new)
+def child(bench: Bench, parent: Held) -> Held:
+    bench.publish("c", queue="c", task=TASK, parent=parent.id, ids=[f"{len(bench.jobs.all()):032x}"])
     return bench.one(queues=("c",), raw=False)
 
 
-def wait_for(bench: Bench, parent: HeldJob, children: list[HeldJob]) -> None:
+def wait_for(bench: Bench, parent: Held, children: list[Held]) -> None:
     """Have a parent wait for children: its last step has their ids."""
-    done = [{"kind": GATHER, "name": "all", "children": [each.id for each in children]}]
-    bench.engine.write_steps(parent, json.dumps(done), at(1))
-    wait(bench, parent, GATHER, "all", at(300))
+    bench.note_steps(parent, [{"kind": GATHER, "name": "all", "children": [each.id for each in children]}])
+    wait(bench, parent, GATHER, "all", 300)
 
 
 def test_only_the_holder_reads_and_writes(bench: Bench) -> None:
     """After its lease was taken it reads nothing, and what it writes changes nothing."""
     job = held(bench)
-    assert bench.engine.steps(job) == (None, None)
-    assert note(bench, job) == (len((bench.engine.steps(job) or ("",))[0] or ""), False)
-    assert steps.read(bench.engine.steps(job)[0]).done[0]["name"] == "charge"  # type: ignore[index]
+    assert bench.steps(job) == (None, None)
+    assert note(bench, job) == (len((bench.steps(job) or ("",))[0] or ""), False)
+    assert made_steps(*bench.steps(job)) == ["charge"]
     again = bench.one(100, raw=False)
-    assert (bench.engine.steps(job), note(bench, job), wait(bench, job)) == (None, None, False)
+    assert (bench.steps(job), note(bench, job), wait(bench, job)) == (None, None, False)
     assert note(bench, again)
 
 
@@ -80,7 +80,7 @@ def test_both_write(bench: Bench) -> None:
     job = held(bench)
     note(bench, job)
     for value in (1, 2, 3):
-        assert send(bench, job.id, value=value)[0] == "q"
+        assert send(bench, job.id, value=value) == "q"
     note(bench, job, event=1)
     assert [event["value"] for event in stored(bench, job.id)["events"]] == [1, 3]
     assert stored(bench, job.id)["done"]
@@ -89,7 +89,7 @@ def test_both_write(bench: Bench) -> None:
 def test_waiting(bench: Bench) -> None:
     """It holds nothing, has used no attempt, does not expire, and comes at its time."""
     job = held(bench)
-    assert wait(bench, job, SLEEP, "nap", at(50))
+    assert wait(bench, job, SLEEP, "nap", 50)
     row = bench.jobs.get(pk=job.id)
     assert (row.state, row.attempts, row.start_by, row.worker_id, row.lease_until) == ("READY", 0, None, "", None)
     assert bench.claim(49, raw=False) == []
@@ -101,23 +101,22 @@ def test_an_event_for_one_that_waits(bench: Bench) -> None:
     job = held(bench)
     wait(bench, job)
     send(bench, job.id, "other")
-    assert due_at(bench, job.id) == LAST_INSTANT
+    assert bench.due_at(job.id) is None
     send(bench, job.id)
-    assert due_at(bench, job.id) == at(2)
+    assert bench.due_at(job.id) == 2
 
 
 @pytest.mark.parametrize("kind", [EVENT, GATHER])
 def test_a_failure_before_it_takes_what_it_waited_for(bench: Bench, kind: str) -> None:
     """Neither another event nor the end of a child cuts the backoff short; its wait has the end that it had."""
     job = held(bench)
-    wait(bench, job, kind, "paid", at(900))
-    bench.jobs.update(due_at=from_instant(at(2)))
+    wait(bench, job, kind, "paid", 900)
+    bench.jobs.update(due_at=moment(2))
     assert bench.nack(bench.one(2, raw=False), 3, delay=60)
     send(bench, job.id)
-    with bench.engine.transaction():
-        bench.engine.wake_parents([job.id], at(5))
-    assert due_at(bench, job.id) == at(63)
-    assert steps.read(stored(bench, job.id)).waiting == Waiting(kind, "paid", at(900), at(1))
+    bench.wake_parents(job.id, now=5)
+    assert bench.due_at(job.id) == 63
+    assert waits_for(stored(bench, job.id)) == (kind, "paid", 900, 1)
 
 
 def test_an_event_before_it_waits(bench: Bench) -> None:
@@ -125,7 +124,7 @@ def test_an_event_before_it_waits(bench: Bench) -> None:
     job = held(bench)
     send(bench, job.id)
     assert wait(bench, job)
-    assert due_at(bench, job.id) == at(1)
+    assert bench.due_at(job.id) == 1
 
 
 def test_a_wait_for_another_event(bench: Bench) -> None:
@@ -134,7 +133,7 @@ def test_a_wait_for_another_event(bench: Bench) -> None:
         job = held(bench)
         send(bench, job.id)
         wait(bench, job, kind, name)
-        assert due_at(bench, job.id) == LAST_INSTANT
+        assert bench.due_at(job.id) is None
 
 
 def test_events_to_what_has_ended(bench: Bench) -> None:
@@ -150,27 +149,28 @@ def test_a_job_that_a_limit_has_moved(bench: Bench) -> None:
     """An event does not give it another place than the limit did."""
     job = held(bench)
     wait(bench, job)
-    bench.jobs.update(moved_from=at(1))
+    bench.move_all_by_a_limit()
     assert send(bench, job.id)
-    assert due_at(bench, job.id) == LAST_INSTANT
+    assert bench.due_at(job.id) is None
 
 
 def test_put_off(bench: Bench) -> None:
     """Nothing is stored of a job that is put off but its new place, and what its steps were is left as it is."""
     job = held(bench)
-    wait(bench, job, SNOOZE, "", at(9))
-    assert (stored(bench, job.id), due_at(bench, job.id)) == (None, at(9))
-    assert wait(bench, bench.one(9, raw=False), SLEEP, "nap", at(20))
+    wait(bench, job, SNOOZE, "", 9)
+    assert (stored(bench, job.id), bench.due_at(job.id)) == (None, 9)
+    assert wait(bench, bench.one(9, raw=False), SLEEP, "nap", 20)
     bench.damage("UPDATE vtqueue_job SET steps = 'damaged'")
-    assert wait(bench, bench.one(20, raw=False), SNOOZE, "", at(30))
+    assert wait(bench, bench.one(20, raw=False), SNOOZE, "", 30)
 
 
 def test_a_cancelled_job_does_not_wait(bench: Bench) -> None:
     """A job that was cancelled does not begin to wait."""
     job = held(bench)
-    bench.engine.request_cancel([job.id], at(1), "anna")
-    assert note(bench, job).to_suspend
-    assert not wait(bench, job)
+    bench.ask_to_stop(job.id, 1)
+    assert note(bench, job)[1]  # it is to give its slot back
+    assert wait(bench, job)
+    assert (bench.found(job.id).state, bench.outcomes(job.id)) == ("FAILED", ["cancelled"])
 
 
 def test_a_wait_that_was_stored_before(bench: Bench) -> None:
@@ -180,7 +180,7 @@ def test_a_wait_that_was_stored_before(bench: Bench) -> None:
     assert wait(bench, job)
     send(bench, job.id)
     assert wait(bench, job)
-    assert due_at(bench, job.id) == at(2)
+    assert bench.due_at(job.id) == 2
 
 
 def test_a_wait_that_only_looks_stored(bench: Bench) -> None:
@@ -190,14 +190,14 @@ def test_a_wait_that_only_looks_stored(bench: Bench) -> None:
     """
     job = held(bench)
     assert wait(bench, job)
-    assert not wait(bench, replace(job, started_at=at(0.5)))
-    assert not wait(bench, job, SNOOZE, "", at(9))
+    assert not wait(bench, altered(job, started_at=at(0.5)))
+    assert not wait(bench, job, SNOOZE, "", 9)
     job = held(bench)
-    assert wait(bench, job, SNOOZE, "", at(9))
-    assert not wait(bench, job, SNOOZE, "", at(10))
+    assert wait(bench, job, SNOOZE, "", 9)
+    assert not wait(bench, job, SNOOZE, "", 10)
     job = held(bench)
     bench.bury(job)
-    bench.engine.requeue([job.id], at(2))
+    bench.requeue(job.id, now=2)
     assert not wait(bench, job)
 
 
@@ -207,7 +207,7 @@ def test_steps_survive_death(bench: Bench) -> None:
     note(bench, job)
     bench.bury(job)
     assert bench.letters.get().steps["done"]
-    bench.engine.requeue([job.id], at(5))
+    bench.requeue(job.id, now=5)
     assert stored(bench, job.id)["done"]
 
 
@@ -218,15 +218,13 @@ def test_the_end_of_the_last_child(bench: Bench, early: bool) -> None:
     children = [child(bench, parent) for _ in range(2)]
     if not early:
         wait_for(bench, parent, children)
-    with bench.engine.transaction():
-        settle(bench.engine, [failure(children[0], 1, None)])
-    assert due_at(bench, parent.id) == (at(0) if early else at(300))
+    bench.settle(failure(children[0], 1, None))
+    assert bench.due_at(parent.id) == (0 if early else 300)
+    bench.clock_at(7)
     bench.ack(children[1])
-    with bench.engine.transaction():
-        bench.engine.wake_parents([parent.id], at(7))
     if early:
         wait_for(bench, parent, children)
-    assert due_at(bench, parent.id) == at(1 if early else 7)
+    assert bench.due_at(parent.id) == 1 if early else 7
 
 
 @pytest.mark.parametrize("early", [False, True])
@@ -236,27 +234,24 @@ def test_the_end_of_the_last_child_that_is_waited_for(bench: Bench, early: bool)
     _other, waited_for = (child(bench, parent) for _ in range(2))
     if not early:
         wait_for(bench, parent, [waited_for])
-        with bench.engine.transaction():
-            bench.engine.wake_parents([parent.id], at(6))
-        assert due_at(bench, parent.id) == at(300)
+        bench.wake_parents(parent.id, now=6)
+        assert bench.due_at(parent.id) == 300
+    bench.clock_at(7)
     bench.ack(waited_for)
-    with bench.engine.transaction():
-        bench.engine.wake_parents([parent.id], at(7))
     if early:
         wait_for(bench, parent, [waited_for])
-    assert due_at(bench, parent.id) == at(1 if early else 7)
+    assert bench.due_at(parent.id) == 1 if early else 7
 
 
 def test_parents_that_do_not_wait_for_children(bench: Bench) -> None:
     """One that sleeps, is damaged, or waits for something else, is not woken by them."""
     parent = held(bench)
-    wait(bench, parent, SLEEP, "all", at(300))
+    wait(bench, parent, SLEEP, "all", 300)
     for text in (None, "damaged"):
         if text:
             bench.damage("UPDATE vtqueue_job SET steps = %s", text)
-        with bench.engine.transaction():
-            bench.engine.wake_parents([parent.id], at(7))
-        assert due_at(bench, parent.id) == at(300)
+        bench.wake_parents(parent.id, now=7)
+        assert bench.due_at(parent.id) == 300
 
 
 @pytest.mark.parametrize("done", ["{}", "[]", '[{"children": 5}]', '[{"children": [5]}]'])
@@ -267,13 +262,13 @@ def test_parents_whose_children_cannot_be_read(bench: Bench, done: str) -> None:
     wait_for(bench, parent, [last])
     stored = f'{{"done": {done}, "waiting": {{"kind": "gather", "until": {at(300)}}}}}'
     bench.damage("UPDATE vtqueue_job SET steps = %s WHERE parent_id IS NULL", stored)
+    bench.clock_at(7)
     bench.ack(last)
-    with bench.engine.transaction():
-        bench.engine.wake_parents([parent.id], at(7))
-    assert due_at(bench, parent.id) == at(7)
+    assert bench.due_at(parent.id) == 7
 
 
-WAITING = f'{{"kind": "%s", "name": "paid", "since": 5, "until": {LAST_INSTANT}}}'
+YEAR_9999 = 253_402_300_799_999_999  # the last microsecond of it
+WAITING = f'{{"kind": "%s", "name": "paid", "since": 5, "until": {YEAR_9999}}}'
 DAMAGE = {
     "no JSON": "damaged",
     "NUL": '{"done": [{"value": "\\u0000"}], "waiting": %s}',
@@ -300,12 +295,11 @@ def test_steps_edited_by_hand(bench: Bench, damage: str, kind: str) -> None:
     text = DAMAGE[damage]
     if "%" in text:
         text %= kind if "kind" in text else WAITING % kind
-    with suppress(DatabaseError), transaction.atomic(using=bench.engine.alias):
-        bench.jobs.filter(pk=parent.id).update(steps=StoredText(text), due_at=LAST)
-    with bench.engine.transaction():
-        assert not settle(bench.engine, [succeeded(last, "null", at(3), None)])
-    for row in bench.jobs.annotate(waits=bench.engine.waits()):
-        assert row.waits is None or steps.said_to_wait(row.waits) is not None or row.pk.hex == parent.id
+    with suppress(DatabaseError), transaction.atomic(using=bench.alias):
+        bench.jobs.filter(pk=parent.id).update(steps=StoredText(text), due_at=WITHOUT_END)
+    assert not bench.settle(success(last, now=3))
+    for job_id, is_readable in bench.all_that_wait().items():
+        assert is_readable or job_id == parent.id
     send(bench, parent.id)
     assert send(bench, other.id)
-    assert due_at(bench, other.id) == at(2)
+    assert bench.due_at(other.id) == 2

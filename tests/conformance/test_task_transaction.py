@@ -10,50 +10,45 @@ from types import FrameType
 import pytest
 from django.db import connections, transaction
 
-from django_vtqueue.core.job import HeldJob
-from django_vtqueue.core.settlement import Settlement, succeeded
 from django_vtqueue.exceptions import TaskTimeout
-from django_vtqueue.execution.connections import close_leftovers
-from django_vtqueue.execution.transactional import Lost, settle_with
-from tests.fake_clock import at
 from tests.project.models import Effect
 
 from ..waiting import PATIENCE, PROMPT, wait_until
-from .bench import Bench
+from .bench import Bench, Ending, Held, JobLost, success
 
 
 def write(bench: Bench) -> None:
-    Effect.objects.using(bench.engine.alias).create(name="x")
+    Effect.objects.using(bench.alias).create(name="x")
 
 
 def effects(bench: Bench) -> int:
-    return Effect.objects.using(bench.engine.alias).count()
+    return Effect.objects.using(bench.alias).count()
 
 
-def held(bench: Bench) -> HeldJob:
+def held(bench: Bench) -> Held:
     bench.publish("x")
     return bench.one()
 
 
-def done(job: HeldJob) -> Settlement:
-    return succeeded(job, "null", at(1), None)
+def done(job: Held) -> Ending:
+    return success(job)
 
 
 def test_both_or_neither(bench: Bench) -> None:
     """What the call writes and the settlement that it returns are committed together; if it raises, neither is."""
     good, bad = held(bench), held(bench)
 
-    def succeed() -> Settlement:
+    def succeed() -> Ending:
         write(bench)
         return done(good)
 
-    def fail() -> Settlement:
+    def fail() -> Ending:
         write(bench)
         raise ConnectionError("refused")
 
-    settle_with(bench.engine, good, 5, succeed)
+    bench.settle_with(good, 5, succeed)
     with pytest.raises(ConnectionError):
-        settle_with(bench.engine, bad, 5, fail)
+        bench.settle_with(bad, 5, fail)
     assert (effects(bench), bench.found(good.id).state, bench.found(bad.id).state) == (1, "SUCCESSFUL", "RUNNING")
 
 
@@ -61,28 +56,28 @@ def test_what_is_lost_before_the_beginning_is_not_called(bench: Bench) -> None:
     """A holder whose job was taken meanwhile does not call its task."""
     job = held(bench)
     bench.jobs.update(claims=job.claims + 1)
-    with pytest.raises(Lost):
-        settle_with(bench.engine, job, 5, lambda: pytest.fail("it was called"))
+    with pytest.raises(JobLost):
+        bench.settle_with(job, 5, lambda: pytest.fail("it was called"))
 
 
 def test_what_is_lost_before_the_end_is_rolled_back(bench: Bench) -> None:
     """A holder whose job is not its own any more at the end commits nothing."""
     job = held(bench)
 
-    def lose() -> Settlement:
+    def lose() -> Ending:
         write(bench)
         bench.jobs.update(claims=job.claims + 1)
         return done(job)
 
-    with pytest.raises(Lost):
-        settle_with(bench.engine, job, 5, lose)
+    with pytest.raises(JobLost):
+        bench.settle_with(job, 5, lose)
     assert (effects(bench), bench.found(job.id).claims) == (0, job.claims)
 
 
 def test_it_does_not_begin_inside_a_transaction(bench: Bench) -> None:
     """Inside a transaction of the caller nothing could be promised: it is refused."""
-    with transaction.atomic(using=bench.engine.alias), pytest.raises(RuntimeError, match="durable"):
-        settle_with(bench.engine, held(bench), 5, lambda: pytest.fail("it was called"))
+    with transaction.atomic(using=bench.alias), pytest.raises(RuntimeError, match="durable"):
+        bench.settle_with(held(bench), 5, lambda: pytest.fail("it was called"))
 
 
 def test_the_others_may_write_when_the_time_is_up(bench: Bench) -> None:
@@ -93,7 +88,7 @@ def test_the_others_may_write_when_the_time_is_up(bench: Bench) -> None:
 
     def hang() -> None:
         try:
-            with bench.engine.task_transaction(2):
+            with bench.task_transaction(2):
                 write(bench)
                 bench.jobs.update(priority=1)
                 hanging.set()
@@ -105,7 +100,7 @@ def test_the_others_may_write_when_the_time_is_up(bench: Bench) -> None:
         except TaskTimeout as error:
             raised.append(type(error))
         finally:
-            bench.engine.connection.close()  # type: ignore[attr-defined]
+            connections[bench.alias].close()
 
     thread = threading.Thread(target=hang)
     thread.start()
@@ -139,7 +134,7 @@ def test_a_time_limit_that_strikes_at_any_call(bench: Bench) -> None:
     one call after the other.
     """
 
-    def work() -> Settlement:
+    def work() -> Ending:
         write(bench)
         return done(job)
 
@@ -150,12 +145,12 @@ def test_a_time_limit_that_strikes_at_any_call(bench: Bench) -> None:
         job, written, ended = held(bench), effects(bench), False
         with suppress(Exception):  # one of Django's, in the end, if it has struck in the rollback
             sys.setprofile(strike)
-            settle_with(bench.engine, job, 60, work)
+            bench.settle_with(job, 60, work)
             sys.setprofile(None)
             ended = True
         assert ended or strike.left == 0
-        close_leftovers(inline=False)  # as after each job
-        connection = connections[bench.engine.alias]
+        bench.tidy_connections()
+        connection = connections[bench.alias]
         assert (connection.in_atomic_block, connection.execute_wrappers) == (False, [])
         state = "SUCCESSFUL" if effects(bench) > written else "RUNNING"
         assert bench.found(job.id).state == state
@@ -168,11 +163,11 @@ def test_a_connection_is_as_before(bench: Bench) -> None:
     """Afterwards, whether it was committed or rolled back, statements of the same connection are committed at once."""
     for seconds in (5, 0):
         try:
-            with bench.engine.task_transaction(seconds):
+            with bench.task_transaction(seconds):
                 time.sleep(0.05)
                 write(bench)
         except TaskTimeout:
             pass
         write(bench)
-        assert not bench.engine.private()
+        assert not bench.in_transaction()
     assert effects(bench) == 3

@@ -7,9 +7,6 @@ from contextlib import contextmanager
 import pytest
 from django.db import connections
 
-from django_vtqueue.engines import Trouble, new_engine
-from tests.fake_clock import at
-
 from .bench import Bench
 
 
@@ -44,16 +41,16 @@ def test_a_job_is_found_at_every_moment_of_its_life(bench: Bench) -> None:
 
     def live(stop: threading.Event) -> None:
         nonlocal rounds
-        other = Bench(new_engine(bench.engine.alias))
+        other = bench.another()
         while not stop.is_set():
             rounds += 1
             other.bury(other.one(now=rounds), now=rounds)
-            assert other.engine.requeue([job_id], at(rounds)) == {job_id}
+            assert other.requeue(job_id, now=rounds) == {job_id}
 
     states = set()
     with beside(live):
         for _ in range(100_000):
-            found = bench.engine.find(job_id)
+            found = bench.find(job_id)
             assert found is not None
             states.add(found.state)
             if rounds >= 100 and len(states) == 3:
@@ -67,11 +64,11 @@ def test_workers_beside_each_other_share_no_job(bench: Bench) -> None:
     theirs: list[str] = []
 
     def work(stop: threading.Event) -> None:
-        other = Bench(new_engine(bench.engine.alias))
+        other = bench.another()
         while claimed := other.claim(limit=3, worker="w2"):
             theirs.extend(job.id for job in claimed)
 
-    patient = Bench(new_engine(bench.engine.alias))
+    patient = bench.another()
     ours: list[str] = []
     with beside(work):
         while claimed := patient.claim(limit=3, worker="w1"):
@@ -81,37 +78,37 @@ def test_workers_beside_each_other_share_no_job(bench: Bench) -> None:
 
 def test_a_foreign_commit_is_noticed(bench: Bench) -> None:
     """``changed`` is true after another connection has committed, and only then."""
-    bench.engine.changed()
-    assert not bench.engine.changed()
-    assert not bench.engine.changed()
+    bench.changed()
+    assert not bench.changed()
+    assert not bench.changed()
 
     def publish(stop: threading.Event) -> None:
-        Bench(new_engine(bench.engine.alias)).publish("x")
+        bench.another().publish("x")
 
     with beside(publish):
         pass
-    assert bench.engine.changed()
-    assert not bench.engine.changed()
+    assert bench.changed()
+    assert not bench.changed()
 
 
 def test_missing_tables_are_a_trouble_that_passes(bench: Bench) -> None:
     """A worker that is started before ``migrate`` waits for it."""
-    with connections[bench.engine.alias].cursor() as cursor:
+    with connections[bench.alias].cursor() as cursor:
         cursor.execute("ALTER TABLE vtqueue_job RENAME TO elsewhere")
         with pytest.raises(Exception, match="vtqueue_job") as caught:
             bench.claim()
         cursor.execute("ALTER TABLE elsewhere RENAME TO vtqueue_job")
-    assert bench.engine.trouble(caught.value) is Trouble.SCHEMA
+    assert bench.passes(caught.value) == "tables"
 
 
 def test_a_lost_connection_is_a_trouble_that_passes(bench: Bench) -> None:
     """A worker whose connection was closed under it goes on with the next."""
-    connection = connections[bench.engine.alias]
+    connection = connections[bench.alias]
     connection.ensure_connection()
     connection.connection.close()
     with pytest.raises(Exception, match="closed") as caught:
-        bench.engine.find("0" * 32)
-    assert bench.engine.trouble(caught.value) is Trouble.GONE
+        bench.find("0" * 32)
+    assert bench.passes(caught.value) == "gone"
 
 
 def test_a_refused_row_is_no_trouble_that_passes(bench: Bench) -> None:
@@ -119,5 +116,5 @@ def test_a_refused_row_is_no_trouble_that_passes(bench: Bench) -> None:
     [job_id] = bench.publish("x", now=0)
     with pytest.raises(Exception, match=r"(?i)unique|duplicate") as caught:
         bench.jobs.create(pk=job_id, queue_name="q", max_attempts=1, lease_us=1, enqueued_at=1, due_at=1)
-    assert bench.engine.trouble(caught.value) is None
-    assert bench.engine.trouble(ValueError("locked")) is None
+    assert bench.passes(caught.value) is None
+    assert bench.passes(ValueError("locked")) is None

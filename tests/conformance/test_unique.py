@@ -8,19 +8,12 @@ from uuid import UUID
 import pytest
 from django.db import connections, transaction
 
-from django_vtqueue import ClaimedJob, DuplicateJob, Queue, control
-from django_vtqueue.core.ids import new_id
-from django_vtqueue.core.job import NewJobs, Scope
-from django_vtqueue.core.settlement import released, released_unfinished, suspended
-from django_vtqueue.core.steps import Waiting
-from django_vtqueue.engines import Engine, engine_for
+from django_vtqueue import ClaimedJob, DuplicateJob, Queue, control, requeue
 from django_vtqueue.models import DeadLetter, Job
-from django_vtqueue.queue.dead_letters import requeue
-from django_vtqueue.queue.settling import settle
 from tests.conftest import claimed
-from tests.fake_clock import FakeClock, at
+from tests.fake_clock import FakeClock
 
-from .bench import SECOND, Bench
+from .bench import SECOND, Bench, held_of, interruption, payloads_of, release, suspension
 
 
 @pytest.fixture
@@ -33,29 +26,22 @@ def payloads(queue: Queue) -> list[Any]:
     return [job.payload for job in Job.objects.using(queue.database).filter(state="READY").order_by("pk")]
 
 
-def insert(engine: Engine, *keys: str | None, task: str = "", replace: bool = False) -> tuple[list[str], Any]:
-    """Insert a job for each key; return their ids, and what the engine says."""
-    jobs = [(new_id(), f'"{key}"') for key in keys]
-    new = NewJobs("q", task, 0, 3, SECOND, at(0), at(0), jobs, unique_keys=list(keys), replace=replace)
-    return [job_id for job_id, _ in jobs], engine.insert_with_keys(new)
-
-
-# -- what the engine says ---------------------------------------------------------------------------------------------
+# -- which job has a key ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("others", [[], ["b", None, None]], ids=["one", "several"])
-def test_the_engine_says_which_job_has_the_key(engine: Engine, others: list[str | None]) -> None:
+def test_the_engine_says_which_job_has_the_key(bench: Bench, others: list[str | None]) -> None:
     """Of each job that is not stored: the id of the job that has its key, and the path of that one's task."""
-    first, said = insert(engine, "a", *others, task="app.one")
+    first, said = bench.publish_with_keys("a", *others, task="app.one")
     assert said == {}
-    _, said = insert(engine, "a", *others, task="app.two")
+    _, said = bench.publish_with_keys("a", *others, task="app.two")
     assert said == {index: (first[index], "app.one") for index, key in enumerate(["a", *others]) if key}
 
 
-def test_many_keys_in_one_call(engine: Engine, bench: Bench) -> None:
+def test_many_keys_in_one_call(bench: Bench) -> None:
     """More than one statement takes, with repeats in another slice."""
     keys = [f"k{number % 6000}" for number in range(7000)]
-    ids, said = insert(engine, *keys)
+    ids, said = bench.publish_with_keys(*keys)
     assert said == {index: (ids[index - 6000], "") for index in range(6000, 7000)}
     assert bench.jobs.count() == 6000
 
@@ -117,8 +103,7 @@ def test_replace_leaves_a_held_one_alone(queue: Queue, alias: str) -> None:
 def test_replace_of_one_that_a_stopping_worker_gave_back(queue: Queue, bench: Bench, time: FakeClock) -> None:
     """As long as its code may still run it is kept; then it waits as any other, also before a claim has unhidden it."""
     first = queue.publish("old", unique_key="k")
-    held = claimed(queue)._held
-    bench.settle(released_unfinished(held, time.instant, time.instant + SECOND))
+    bench.settle(interruption(held_of(claimed(queue)), 0, 1))
     time.advance(0.9)
     assert queue.publish("too soon", unique_key="k", on_duplicate="replace") == first
     assert payloads(queue) == ["old"]
@@ -177,7 +162,7 @@ def test_error_in_bulk(queue: Queue, alias: str, keys: list[str], inside: bool) 
 @pytest.mark.parametrize("on_duplicate", ["keep", "replace", "error"])
 def test_the_key_of_another_task(queue: Queue, bench: Bench, on_duplicate: Any) -> None:
     """Its job is never handed out as this one's, nor replaced: an error says what to do, and nothing is stored."""
-    [job_id], _ = insert(bench.engine, "k", task="app.send")
+    [job_id], _ = bench.publish_with_keys("k", task="app.send")
     before = bench.everything()
     for publish in (
         lambda: queue.publish(1, unique_key="k", on_duplicate=on_duplicate),
@@ -207,7 +192,7 @@ def test_until_start(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("until", [None, 60], ids=["release", "put off"])
-def test_until_start_as_if_it_had_not_started(queue: Queue, until: float | None) -> None:
+def test_until_start_as_if_it_had_not_started(queue: Queue, bench: Bench, until: float | None) -> None:
     """A job that is given back without an attempt has its key again, if it is free; so calls do not pile up."""
     first = queue.publish(1, unique_key="k", unique_until="start")
     claimed(queue).release(until)
@@ -219,8 +204,7 @@ def test_until_start_as_if_it_had_not_started(queue: Queue, until: float | None)
     assert queue.publish(4, unique_key="k", unique_until="start") == second != first
     control.run_now([first], using=queue.database)
     both = [claimed(queue), claimed(queue)]
-    with engine_for(queue.database).transaction():
-        settle(engine_for(queue.database), [released(job._held) for job in both])
+    bench.settle(*(release(held_of(job)) for job in both))
     assert queue.publish(5, unique_key="k", unique_until="start") in (first, second)
     assert len(queue) == 2
 
@@ -228,22 +212,19 @@ def test_until_start_as_if_it_had_not_started(queue: Queue, until: float | None)
 def test_until_start_of_a_durable_task_that_has_begun(bench: Bench) -> None:
     """It does not start anew, so it does not stand for later calls when it waits, or is given back."""
     for steps in ("", "{}"):
-        bench.engine.insert_with_keys(
-            NewJobs("q", "a.t", 0, 3, SECOND, at(0), at(0), [(new_id(), "1")], None, ["a"], "start")
-        )
+        bench.publish(1, task="a.t", unique_keys=["a"], unique_until="start")
         job = bench.one(raw=False)
         bench.jobs.update(steps={} if steps else None)
-        bench.settle(released(job) if steps else suspended(job, Waiting("sleep", "nap", at(50), at(0))))
+        bench.settle(release(job) if steps else suspension(job, "sleep", "nap", 50, now=0))
         assert bench.jobs.get().unique_until == "started"
         bench.jobs.all().delete()
 
 
 def test_until_start_is_not_claimed_ahead(bench: Bench) -> None:
     """What is claimed ahead may be given back without having begun: then it still has its key."""
-    jobs = [(new_id(), "1"), (new_id(), "2")]
-    bench.engine.insert_with_keys(NewJobs("q", "", 0, 3, SECOND, at(0), at(0), jobs, None, ["a", "b"], "start"))
-    bench.engine.insert_with_keys(NewJobs("q", "", 0, 3, SECOND, at(0), at(0), [(new_id(), "3")], None, ["c"]))
-    assert [row.fresh for row in bench.engine.due(Scope(("q",), raw=True), 9, at(1))] == [0, 0, 1]
+    bench.publish(1, 2, unique_keys=["a", "b"], unique_until="start")
+    bench.publish(3, unique_keys=["c"])
+    assert bench.claimable_ahead(payloads_of("q"), now=1) == [False, False, True]
 
 
 # -- requeue, move ----------------------------------------------------------------------------------------------------

@@ -12,9 +12,11 @@ from django_vtqueue.core.job import NewJobs
 from django_vtqueue.inspection import throughput
 from django_vtqueue.models import Throughput
 from django_vtqueue.worker import statistics
+from tests.conformance import conftest as both
+from tests.conformance.bench import SECOND, Bench
 from tests.fake_clock import at
 
-from .bench import SECOND, Bench
+alias, traced, bench = both.alias, both.traced, both.bench  # of each engine
 
 NOW = minute_of(at(0)) + 30 * SECOND
 PRESENT = minute_of(NOW)

@@ -7,9 +7,11 @@ from django_vtqueue.core.job import Scope
 from django_vtqueue.queue.claims import Claims
 from django_vtqueue.queue.pauses import pause, resume
 from django_vtqueue.worker.next_claim import NextClaim
+from tests.conformance import conftest as both
+from tests.conformance.bench import DAY, Bench
 from tests.fake_clock import at
 
-from .bench import DAY, Bench
+alias, traced, bench = both.alias, both.traced, both.bench  # of each engine
 
 PAST = 1000 * DAY  # before the real clock's now
 

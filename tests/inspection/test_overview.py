@@ -19,8 +19,10 @@ from django_vtqueue.inspection import throughput
 from django_vtqueue.inspection.overview import Backlog, Held, backlogs, begun, held, letters, sizes
 from django_vtqueue.inspection.throughput import Flow
 from django_vtqueue.models import DeadLetter, HourlyThroughput, Job, Throughput
+from tests.columns import in_columns
+from tests.conformance import conftest as both
 
-from ..columns import in_columns
+alias, traced, bench, engine = both.alias, both.traced, both.bench, both.engine  # of each engine
 
 NOW = 1_800_000_000_000_000
 PAST, FUTURE = NOW - 5, NOW + 5

@@ -9,14 +9,15 @@ import pytest
 
 from django_vtqueue.core.clock import LAST, from_instant
 from django_vtqueue.core.ids import digits_in, id_end
-from django_vtqueue.core.settlement import released_unfinished
 from django_vtqueue.inspection import lists
 from django_vtqueue.inspection.lists import ListQuery, Page, ending, list_jobs, list_letters, waiting_parts
 from django_vtqueue.models import Job
 from django_vtqueue.queue.named_jobs import ids_of
+from tests.conformance import conftest as both
+from tests.conformance.bench import Bench, interruption
 from tests.fake_clock import at
 
-from .bench import Bench
+alias, traced, bench = both.alias, both.traced, both.bench  # of each engine
 
 COUNT = 7
 WORDS = ("", "due", "scheduled", "retrying", "blocked", "running", "expired", "done")
@@ -55,7 +56,7 @@ def test_what_a_worker_gave_back_is_due(bench: Bench) -> None:
     bench.publish(1, 2)
     bench.publish(3, 4, queue="r", task="shop.tasks.welcome")
     for job in bench.claim(limit=2) + bench.claim(limit=2, queues=("r",), raw=False):
-        bench.settle(released_unfinished(job, at(10), at(11)))
+        bench.settle(interruption(job, 10, 11))
     bench.publish(5, 6)
     for query, count in (({}, 6), ({"queue_name": "r"}, 2), ({"queue_name": "q"}, 4)):
         due = ListQuery(word="due", **query)

@@ -15,7 +15,10 @@ from django_vtqueue.engines import Engine
 from django_vtqueue.models import DeadLetter, Requeue, Schedule
 from django_vtqueue.queue.dead_letters import Criteria
 from django_vtqueue.recurrence import control, declaring
+from tests.conformance import conftest as both
 from tests.pending import run_pending
+
+alias, traced, bench, engine, backend = both.alias, both.traced, both.bench, both.engine, both.backend  # of each engine
 
 WAITS = 0.5  # seconds for one that has to wait until the other's commit
 
