@@ -80,8 +80,8 @@ from .limited import (
     small_looks,
 )
 from .moments import DAY, SECOND, WITHOUT_END, moment, seconds_at
-from .people import JobLost
 from .queue import VERBS, Bench, Verb, held_of, largest_result, new_bench
+from .tasks import JobLost
 
 __all__ = [
     "DAY",

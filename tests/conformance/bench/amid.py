@@ -147,7 +147,7 @@ def shown_to_a_superuser() -> dict[str, Any]:
     """Return what the first page of the admin shows."""
     request = RequestFactory().get("/admin/vtqueue/")
     request.user = SimpleNamespace(has_perm=lambda name: True)  # type: ignore[assignment]
-    request.current_app = "admin"  # type: ignore[attr-defined]
+    request.current_app = "admin"
     request.resolver_match = None
     models = [{"object_name": name, "admin_url": f"/{name}/"} for name in ("Job", "DeadLetter", "WorkerProcess")]
     return overview(request, [{"app_label": "vtqueue", "app_url": "/admin/vtqueue/", "models": models}])

@@ -21,10 +21,11 @@ from tests.fake_clock import at
 from .claiming import Claimer, Served, Taken
 from .endings import Ending, Held, Stored, failure, release, success
 from .moments import DAY, SECOND
-from .people import People
+from .operators import Operators
+from .tasks import Tasks
 
 
-class Bench(People):
+class Bench(Operators, Tasks):
     """Publishes, claims and settles, as queue, worker and backend do.
 
     ``patch``: to stop the clock of the engine; without it that goes on.

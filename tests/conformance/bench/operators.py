@@ -1,34 +1,26 @@
-"""What people do with jobs, what is read of them, and what only durable tasks and repairs need."""
+"""What people do with jobs, what is read of them, and what is set right after a clock that was ahead."""
 
-import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from django_vtqueue.core import copies, steps
+from django_vtqueue.core import copies
 from django_vtqueue.core.clock import LAST_INSTANT
 from django_vtqueue.core.job import Handle
 from django_vtqueue.engines import Engine, Trouble
-from django_vtqueue.execution.connections import close_leftovers
-from django_vtqueue.execution.transactional import Lost, settle_with
 from django_vtqueue.models import Job, QueueState
-from django_vtqueue.queue.claims import start_attempt
 from django_vtqueue.queue.ended_leases import end_leases
 from django_vtqueue.queue.pauses import earliest
 from django_vtqueue.worker.progress_bar import backlog
 from tests.fake_clock import at
 
 from .claiming import IMPATIENT, PATIENT, Patience, Served, scopes_of
-from .endings import Ending, Held
+from .endings import Held
 from .moments import moment, seconds_at
 
 
-class JobLost(Exception):
-    """The task of a job was not called, or what it wrote was rolled back: another worker holds the job."""
-
-
-class People:
-    """The part of a bench that neither publishes nor settles."""
+class Operators:
+    """The part of a bench that is for people, and for what looks at all jobs."""
 
     engine: Engine
     transaction: Callable[[], AbstractContextManager[None]]
@@ -64,6 +56,10 @@ class People:
     def say_progress(self, *said: tuple[Held, tuple[float, str]]) -> None:
         """Write how far jobs are, as their holders say."""
         self.engine.write_progress(said)
+
+    def move_all_by_a_limit(self) -> None:
+        """Have all jobs be as a limit leaves those that it has moved, from the place of the first second."""
+        self.jobs.update(moved_from=moment(1))
 
     # What is read
 
@@ -136,70 +132,11 @@ class People:
         """Return why a worker waits until an error passes: its connection is "gone", there are no "tables"; None."""
         return {Trouble.GONE: "gone", Trouble.SCHEMA: "tables", None: None}[self.engine.trouble(error)]
 
-    # Durable tasks
-
-    def steps(self, job: Held) -> Any:
-        """Return what its holder reads of the steps of a job, and of its earlier ones; None: it is not held."""
-        return self.engine.steps(job)
-
-    def note_steps(
-        self, job: Held, done: Sequence[dict[str, Any]], event: int | None = None
-    ) -> tuple[int, bool] | None:
-        """Write what a job has done: its bytes, and whether it is to give its slot back; None: it is not held.
-
-        ``event``: the index of an event that this takes out.
-        """
-        return self.engine.write_steps(job, json.dumps(done), at(1), event)
-
-    def send_event(self, job_id: str, name: str, value: Any, now: float) -> str | None:
-        """Send an event; return the queue of the job, None if there is no such job that could get it."""
-        event = json.dumps({"name": name, "value": value})
-        found = self.engine.send_event(name, event, at(now), job_id=job_id)
-        return found and found[0]
-
-    def wake_parents(self, *job_ids: str, now: float) -> None:
-        """Make those of these jobs due that wait for children, of which none is unfinished."""
-        with self.transaction():
-            self.engine.wake_parents(job_ids, at(now))
-
     def due_at(self, job_id: str) -> float | None:
         """Return when a job is due; None: not until something happens."""
         found = self.engine.find(job_id)
         assert found
         return None if found.due_at == LAST_INSTANT else seconds_at(found.due_at)
-
-    def all_that_wait(self) -> dict[str, bool]:
-        """Return, of the jobs whose tasks wait, whether it can be read what for, as lists show it."""
-        rows = self.jobs.annotate(waits=self.engine.waits()).exclude(waits=None)
-        return {row.pk.hex: steps.said_to_wait(row.waits) is not None for row in rows}
-
-    def begin_in_turn(self, job: Held, now: float = 1) -> bool:
-        """Begin an attempt that has waited for its turn; return whether it may."""
-        return start_attempt(self.engine, job, at(now))
-
-    def move_all_by_a_limit(self) -> None:
-        """Have all jobs be as a limit leaves those that it has moved, from the place of the first second."""
-        self.jobs.update(moved_from=moment(1))
-
-    # Transactional tasks
-
-    def settle_with(self, job: Held, seconds: float, call: Callable[[], Ending]) -> None:
-        """Commit what ``call`` writes and the ending that it returns as one; raise JobLost."""
-        try:
-            settle_with(self.engine, job, seconds, call)
-        except Lost as error:
-            raise JobLost from error
-
-    def task_transaction(self, seconds: float) -> AbstractContextManager[None]:
-        """Hold the right to write in a transaction of a task; after so many seconds it is rolled back."""
-        return self.engine.task_transaction(seconds)
-
-    def in_transaction(self) -> bool:
-        return self.engine.private()
-
-    def tidy_connections(self) -> None:
-        """Do what a worker does with its connections after each job."""
-        close_leftovers(inline=False)
 
     # A clock that was ahead
 
