@@ -119,7 +119,7 @@ class Limited:
 
     def park_all(self) -> None:
         """Have all jobs wait until another one of their key ends."""
-        self.bench.jobs.update(moved_from=F("due_at"), due_at=LAST)
+        self.bench.park_all()
 
     def park(self, name: str) -> None:
         """Have a job that is parked already be parked once more."""

@@ -4,8 +4,10 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from django.db.models import F
+
 from django_vtqueue.core import copies
-from django_vtqueue.core.clock import LAST_INSTANT
+from django_vtqueue.core.clock import LAST, LAST_INSTANT
 from django_vtqueue.core.job import Handle
 from django_vtqueue.engines import Engine, Trouble
 from django_vtqueue.models import Job, QueueState
@@ -56,6 +58,10 @@ class Operators:
     def say_progress(self, *said: tuple[Held, tuple[float, str]]) -> None:
         """Write how far jobs are, as their holders say."""
         self.engine.write_progress(said)
+
+    def park_all(self) -> None:
+        """Have all jobs wait until another one of their key ends."""
+        self.jobs.update(moved_from=F("due_at"), due_at=LAST)
 
     def move_all_by_a_limit(self) -> None:
         """Have all jobs be as a limit leaves those that it has moved, from the place of the first second."""
