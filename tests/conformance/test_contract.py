@@ -289,7 +289,7 @@ def test_a_receiver_that_fails_does_no_harm(backend: VTQueueBackend, run: Run) -
     def look(result: TaskResult) -> None:
         raise OSError("no mail today")
 
-    results = [give.enqueue(1), fail.enqueue(), give.enqueue(2)]
+    results: list[TaskResult] = [give.enqueue(1), fail.enqueue(), give.enqueue(2)]
     with heard(task_finished, look), heard(task_started, look):
         run()
     assert [backend.get_result(result.id).status for result in results] == [SUCCESSFUL, FAILED, SUCCESSFUL]

@@ -23,8 +23,8 @@ WORDS = ("", "due", "scheduled", "retrying", "blocked", "running", "expired", "d
 def stored(bench: Bench, word: str) -> list[str]:
     """Store jobs that have a word of the lists at the second 100; return their ids."""
     due = 1000 if word in ("scheduled", "retrying") else 0
-    keys = {"concurrency_keys": ["key:\u00a0ä"] * COUNT} if word == "blocked" else {}
-    ids = bench.publish(*range(COUNT), due=due, **keys)
+    keys = ["key:\u00a0ä"] * COUNT if word == "blocked" else None
+    ids = bench.publish(*range(COUNT), due=due, concurrency_keys=keys)
     if word in ("running", "expired", "done"):
         held = bench.claim(limit=COUNT, lease=200 if word == "running" else 50)
         if word == "done":

@@ -1,5 +1,7 @@
 """What a person does while the same row is being written by a worker: both hold, in the order of their commits."""
 
+from typing import Any
+
 import pytest
 
 from django_vtqueue import control, task
@@ -28,7 +30,7 @@ def report() -> None: ...
 
 def letters(bench: Bench, count: int) -> None:
     """Store dead letters of a task."""
-    call = {"args": [], "kwargs": {}}
+    call: dict[str, Any] = {"args": [], "kwargs": {}}
     bench.publish(*[call] * count, now=PAST, queue="default", task=report.module_path)
     for job in bench.claim(PAST, queues=None, raw=False):
         assert bench.bury(job, PAST)

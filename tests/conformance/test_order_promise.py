@@ -77,7 +77,7 @@ def test_a_key_that_a_task_without_an_order_has_too(limited: Limited) -> None:
 
 def worked_off(limited: Limited, *moments: float) -> str:
     """Claim at each moment until nothing is found, as a worker does after each settlement; return the names."""
-    found = []
+    found: list[str] = []
     for now in moments:
         while jobs := limited.claim(now):
             found += jobs

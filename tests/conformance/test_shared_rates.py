@@ -176,8 +176,8 @@ class World:
 @pytest.mark.parametrize("seed", range(3))
 def test_one_rate(bench: Bench, monkeypatch: pytest.MonkeyPatch, seed: int, prompt: bool) -> None:
     """Tasks with one rate are as one: nothing exceeds it, each job is moved once, nothing is idle or out of order."""
-    options = [{"rate": "2/s"}, {"rate": "10/s", "burst": 3}, {"rate": "3/s", "burst": 5}][seed]
-    world = World(bench, seed, dict.fromkeys(TASKS, options), prompt=prompt, patch=monkeypatch)
+    options: list[dict[str, Any]] = [{"rate": "2/s"}, {"rate": "10/s", "burst": 3}, {"rate": "3/s", "burst": 5}]
+    world = World(bench, seed, dict.fromkeys(TASKS, options[seed]), prompt=prompt, patch=monkeypatch)
     world.run()
     world.assert_no_rate_is_exceeded()
     if prompt:

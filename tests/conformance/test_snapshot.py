@@ -4,6 +4,7 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from io import StringIO
 from threading import Event, Thread
 from typing import Any
@@ -46,9 +47,9 @@ def move(queue: Queue, alias: str, enough: Event, chance: random.Random) -> None
     try:
         while not enough.is_set():
             for job in queue.claim_many(chance.randrange(1, 5)):
-                what = chance.choice([job.release, job.nack, lambda job=job: job.nack(delay=600)])
+                ways: list[Callable[[], object]] = [job.release, job.nack, partial(job.nack, delay=600)]
                 try:
-                    what()
+                    chance.choice(ways)()
                 except LeaseLost:
                     raise AssertionError("a lease of a minute was lost") from None
             retried = Job.objects.using(alias).filter(due_at__gt=timezone.now())

@@ -107,7 +107,7 @@ def test_arrivals_are_counted_by_their_ids(bench: Bench) -> None:
 
     The row of a lease is no job.
     """
-    ago = {"a": [0.001, 1, 59.999, 60.1, 3600, -5], "b": [30], "lease:nightly": [1]}
+    ago: dict[str, list[float]] = {"a": [0.001, 1, 59.999, 60.1, 3600, -5], "b": [30], "lease:nightly": [1]}
     for name, times in ago.items():
         ids = [made(NOW - seconds, number) for number, seconds in enumerate(times)]
         bench.publish(*times, queue=name, now=NOW, ids=ids)

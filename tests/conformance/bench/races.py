@@ -72,7 +72,7 @@ def stop_requeue(bench: Bench, run: Requeue, by: str) -> bool:
 
 def declare(bench: Bench, name: str, task_path: str, expression: str) -> None:
     """Have a worker that has just started write down what its code says of a schedule."""
-    call = {"args": [], "kwargs": {}}
+    call: dict[str, Any] = {"args": [], "kwargs": {}}
     row = Schedule(name=name, task_path=task_path, expression=expression, time_zone="UTC", payload=call, declared=True)
     declaring.write_down(bench.engine, {name: row}, bench.now(), started=True)
 
