@@ -4,12 +4,10 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from django.core.management import CommandError
 
 from django_vtqueue import Queue
 from django_vtqueue.core import clock
 from django_vtqueue.core.clock import LAST_INSTANT
-from django_vtqueue.management.worker_options import weighed
 from tests.project import limited, tasks
 
 from ..conftest import ALIAS
@@ -204,32 +202,3 @@ def test_weights_of_short_jobs(database: Database, start_worker: Start, journal:
     rows = database.rows("SELECT queue_name FROM vtqueue_job ORDER BY started_at, id LIMIT 400")
     emails = sum(row["queue_name"] == "emails" for row in rows)
     assert 290 <= emails <= 310, emails
-
-
-@pytest.mark.parametrize(
-    ("queues", "expected"),
-    [
-        ("a,b", None),
-        ("a:3,b", {"a": 3, "b": 1}),
-        ("c:7,b", None),
-        ("c:7:2,b", {"c:7": 2, "b": 1}),
-        ("d:x,b", None),
-        ("d:x:2,b", {"d:x": 2, "b": 1}),
-        ("a:0", "--queues has a:0, but must have NAME or NAME:WEIGHT: a weight is a whole number from 1 to 1000"),
-        ("a:1001", "--queues has a:1001, but must have"),
-        ("a:x", "--queues has a:x, but .* A queue with a colon in its name must be in QUEUES or in OPTIONS"),
-        ("a:-1", "--queues has a:-1, but must have"),
-        ("a:", "--queues has a:, but must have"),
-        (":3", "--queues has :3, but must have"),
-    ],
-)
-def test_weights_of_names(queues: str, expected: object) -> None:
-    """A name of the settings is a name, also with a colon; then only a further number is a weight. No other is one."""
-    names = {"a", "b", "c:7", "d:x"}
-    given = [*queues.split(",")]
-    if isinstance(expected, str):
-        with pytest.raises(CommandError, match=expected):
-            weighed(given[0], names)
-        return
-    found = dict(weighed(text, names) for text in given)
-    assert ({name: weight or 1 for name, weight in found.items()} if any(found.values()) else None) == expected
