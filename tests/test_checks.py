@@ -512,7 +512,7 @@ def test_missing_handler(settings: Settings) -> None:
     ("path", "what"),
     [
         ("tests.project.tasks.add", "is a task, but must be a function"),
-        ("tests.processes.conftest.NEVER_LOOKS", "is of type dict, but must be a function that takes the job"),
+        ("tests.processes.inside.NEVER_LOOKS", "is of type dict, but must be a function that takes the job"),
     ],
 )
 def test_a_handler_that_is_no_function(settings: Settings, path: str, what: str) -> None:

@@ -40,9 +40,14 @@ sys.argv[0] = {manage!r}
 from django.core.management import execute_from_command_line
 execute_from_command_line(sys.argv)
 """
+
+
+def patched(constants: dict[str, float]) -> list[str]:
+    """Return the arguments of Python for ``manage.py`` with other constants; see inside.tuned."""
+    return ["-c", PATCHED.format(constants=constants, manage=MANAGE)]
+
+
 both_engines = pytest.mark.parametrize("database", ["sqlite", "postgresql"], indirect=True)
-# A worker that is woken by its bell, or by a time that it knows, or in an hour.
-NEVER_LOOKS = {"worker.periodic.LOOK": 3600, "worker.periodic.RARE_LOOK": 3600}
 
 
 def environment(database: Database, **variables: str) -> dict[str, str]:
@@ -125,7 +130,7 @@ def start(database: Database, tmp_path: Path) -> Iterator[Start]:
 def start_worker(start: Start) -> Start:
     """Return a function that starts a worker and waits until it is ready.
 
-    ``ready=False``: does not wait. ``constants``: values by names below the package, as ``worker.statistics.PERIOD``.
+    ``ready=False``: does not wait. ``constants``: other values of the package's, see inside.tuned.
     """
 
     def start_worker(
@@ -135,7 +140,7 @@ def start_worker(start: Start) -> Start:
         constants: dict[str, float] | None = None,
         **variables: str,
     ) -> Running:
-        program = ["-c", PATCHED.format(constants=constants, manage=MANAGE)] if constants else [MANAGE]
+        program = patched(constants) if constants else [MANAGE]
         command = [*program, "vtworker", "--reload" if reload else "--no-reload", *arguments]
         worker = start(*command, fresh=reload, **variables)
         if ready:

@@ -13,8 +13,7 @@ if __name__ == "__main__":
     django.setup()
     from django.utils.module_loading import import_string
 
-    from django_vtqueue import Queue
-    from django_vtqueue.queue.queue import ClaimedJob
+    from django_vtqueue import ClaimedJob, Queue
     from tests.project.tasks import wait_for_file
 
     folder = Path(sys.argv[1])

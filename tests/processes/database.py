@@ -13,16 +13,11 @@ from django.db import connections
 from django.utils import timezone
 
 from django_vtqueue.backend import VTQueueBackend
-from django_vtqueue.conf import parse
-from django_vtqueue.core import clock
-from django_vtqueue.core.ids import new_id
-from django_vtqueue.core.job import NewJobs
-from django_vtqueue.engines.sqlite import guard
-from django_vtqueue.queue.publishing import store
-from django_vtqueue.tasks.compat import Task
 
 from ..conftest import ALIAS
 from ..waiting import shared, wait_until
+from . import inside
+from .inside import Task
 from .running import Running
 
 LOCKED = "the database is locked by another connection; waiting. Nothing is lost."
@@ -43,6 +38,8 @@ def inode(path: Path) -> tuple[int, int] | None:
 class Database:
     """A migrated SQLite file. ``options``: OPTIONS of the backend, for this process and for the workers."""
 
+    alias = ALIAS  # of this process
+
     def __init__(self, path: Path, doorbells: str) -> None:
         self.path = path
         self.options: dict[str, Any] = {"doorbells": doorbells}
@@ -53,8 +50,14 @@ class Database:
         return {"VTQUEUE_TEST_DB": str(self.path)}
 
     @property
+    def tasks(self) -> dict[str, Any]:
+        """TASKS of this process that are those of the workers: they say where the doorbells are."""
+        options = {**self.options, "database": ALIAS}
+        return {"default": {"BACKEND": "django_vtqueue.backend.VTQueueBackend", "QUEUES": [], "OPTIONS": options}}
+
+    @property
     def backend(self) -> VTQueueBackend:
-        return VTQueueBackend("default", {"QUEUES": [], "OPTIONS": {**self.options, "database": ALIAS}})
+        return VTQueueBackend("default", self.tasks["default"])
 
     def enqueue(self, task: Task, *args: Any, run_after: timedelta | None = None, **kwargs: Any) -> str:
         """Enqueue one call of a task from this process; return the job's id as the tables have it."""
@@ -64,28 +67,11 @@ class Database:
 
     def enqueue_many(self, task: Task, calls: list[tuple[Any, ...]]) -> list[str]:
         """Enqueue many calls of a task in one transaction; return their ids."""
-        results = self.backend.enqueue_many(task, [(args, {}) for args in calls])
-        return [UUID(result.id).hex for result in results]
+        return [UUID(result.id).hex for result in inside.enqueue_together(self, task, calls)]
 
-    def publish(
-        self,
-        task_path: str,
-        *args: Any,
-        max_attempts: int = 10,
-        concurrency_key: str | None = None,
-        due_in: float = 0.0,
-    ) -> str:
-        """Enqueue a task that this process does not have, by its path; it is due in so many seconds."""
-        options = parse({"OPTIONS": self.options})
-        now = clock.now()
-        due_at = now + clock.microseconds(due_in)
-        call = json.dumps({"args": args, "kwargs": {}})
-        job = NewJobs(
-            *("default", task_path, 0, max_attempts, 60_000_000, now, due_at, [(new_id(), call)]),
-            concurrency_keys=concurrency_key and [concurrency_key],
-        )
-        store(job, ALIAS, options)
-        return job.jobs[0][0]
+    def publish(self, task_path: str, *args: Any, **options: Any) -> str:
+        """Enqueue a task that this process does not have, by its path; see inside.publish."""
+        return inside.publish(self, task_path, *args, **options)
 
     def rows(self, sql: str, *values: Any) -> list[sqlite3.Row]:
         """Read by a connection that knows nothing of Django. The looks of a wait share it as long as its files stay."""
@@ -110,9 +96,7 @@ class Database:
     def leave(self) -> None:
         """Have this process use the database no more, as one that has ended: else its guard keeps the log."""
         connections[ALIAS].close()
-        if own := guard._guards.pop(ALIAS, None):
-            own.release()
-            own.close()
+        inside.let_go_of_file(ALIAS)
 
     def on(self, name: str, event: str, condition: str, statement: str, *, at_commit: bool = False) -> None:
         """Have the database itself execute a statement after each event with a row: NEW, and OLD if it is changed.
@@ -163,11 +147,7 @@ class Database:
 
     def add_worker(self, worker_id: str, heartbeat_at: int, doorbell: str = "") -> None:
         """Store the row of a worker that was elsewhere."""
-        self.write(
-            "INSERT INTO vtqueue_workerprocess (worker_id, host, pid, queues, slots, started_at, heartbeat_at,"
-            " doorbell, asked_to) VALUES (?, 'elsewhere', 1, '', 4, 1, ?, ?, '')",
-            *(worker_id, heartbeat_at, doorbell),
-        )
+        inside.add_worker(self, worker_id, heartbeat_at, doorbell)
 
     def bells(self) -> set[Path]:
         """Return the bells that lie in the folder of the test, of whatever kind, but not the links to them."""

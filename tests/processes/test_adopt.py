@@ -13,18 +13,15 @@ from django.core.management import CommandError, call_command
 from django.db import transaction
 from pytest_django import Settings
 
-from django_vtqueue.engines import engine_for
-from django_vtqueue.models import Origin
-from django_vtqueue.queue.origin import origin_here
 from tests.project import tasks
 
 from ..conftest import ALIAS
 from ..faults.exchange import back_up, move_over
 from ..waiting import wait_until
 from .database import Database
+from .inside import FORGET_ORIGIN, RAN_ON, here
 from .running import MANAGE, PATIENCE, Running, Start, children
 
-MOVE = "INSERT INTO vtqueue_origin VALUES (1, ?, ?, ?, 1780000000000000)"
 ELSEWHERE = ("web1:0", "/srv/shop/db.sqlite3", "1:1")
 DEBUG = {"VTQUEUE_TEST_DEBUG": "1"}
 pytestmark = pytest.mark.sqlite("its file tells a copy from the original")
@@ -33,7 +30,7 @@ pytestmark = pytest.mark.sqlite("its file tells a copy from the original")
 @pytest.fixture
 def copied(database: Database) -> Database:
     """Return a database that a worker on another machine worked off last, in the year 2026."""
-    database.write(MOVE, *ELSEWHERE)
+    database.write(RAN_ON, *ELSEWHERE)
     return database
 
 
@@ -42,15 +39,8 @@ def origin(database: Database) -> tuple[str, str, str]:
     return row["machine"], row["path"], row["file"]
 
 
-def here() -> Origin:
-    """Return the place of this process, and of the worker that it starts."""
-    place = origin_here(engine_for(ALIAS))
-    assert place
-    return place
-
-
 def is_here(database: Database) -> bool:
-    return origin(database) == (here().machine, str(database.path), here().file)
+    return origin(database) == (here(ALIAS).machine, str(database.path), here(ALIAS).file)
 
 
 def refused(worker: Running) -> bool:
@@ -71,8 +61,8 @@ def copy_from_elsewhere(database: Database, folder: Path) -> Path:
     """Return a copy of the database that says that it was worked off elsewhere."""
     copy = back_up(database.path, folder / "copy.sqlite3")
     with closing(sqlite3.connect(copy)) as connection, connection:
-        connection.execute("DELETE FROM vtqueue_origin")
-        connection.execute(MOVE, ELSEWHERE)
+        connection.execute(FORGET_ORIGIN)
+        connection.execute(RAN_ON, ELSEWHERE)
     return copy
 
 
@@ -164,7 +154,7 @@ def test_without_debug_a_worker_takes_over(copied: Database, drain: Start) -> No
 
 def test_the_same_file_is_no_copy(database: Database, drain: Start) -> None:
     """A container that is started anew has another name and the same volume: that is no reason to refuse."""
-    database.write(MOVE, "4f1c88a0:0", "/elsewhere", here().file)
+    database.write(RAN_ON, "4f1c88a0:0", "/elsewhere", here(ALIAS).file)
     job_id = database.enqueue(tasks.add, 1, 2)
     drain(**DEBUG)
     assert database.succeeded(job_id)
@@ -173,7 +163,7 @@ def test_the_same_file_is_no_copy(database: Database, drain: Start) -> None:
 
 def test_another_file_in_the_same_place_is_no_copy(database: Database, drain: Start) -> None:
     """A backup that was restored, or a file that VACUUM INTO has made: the same path on the same machine."""
-    database.write(MOVE, here().machine, here().path, "1:1")
+    database.write(RAN_ON, here(ALIAS).machine, here(ALIAS).path, "1:1")
     job_id = database.enqueue(tasks.add, 1, 2)
     drain(**DEBUG)
     assert database.succeeded(job_id)
@@ -202,7 +192,7 @@ def test_tables_that_come_later(database: Database, start: Start, start_worker: 
     database.write(f"INSERT INTO {migrations} (app, name, applied) VALUES ('vtqueue', '9999_future', '2030-01-01')")
     worker = start_worker(ready=False, **DEBUG)
     worker.wait_for("Waiting for it.")
-    database.write(MOVE, *ELSEWHERE)
+    database.write(RAN_ON, *ELSEWHERE)
     database.write(f"DELETE FROM {migrations} WHERE name = '9999_future'")
     assert refused(worker)
 
@@ -210,7 +200,7 @@ def test_tables_that_come_later(database: Database, start: Start, start_worker: 
 def test_a_database_that_comes_later(database: Database, start_worker: Start, tmp_path: Path) -> None:
     """One that cannot be asked at the start, as its disk is not mounted yet, is asked before a worker begins."""
     database.enqueue(tasks.add, 1, 2)
-    database.write(MOVE, *ELSEWHERE)
+    database.write(RAN_ON, *ELSEWHERE)
     folder = tmp_path / "mounted later"
     worker = start_worker(ready=False, VTQUEUE_TEST_DB=str(folder / "db.sqlite3"), **DEBUG)
     worker.wait_for("unable to open database file")
@@ -225,7 +215,7 @@ def test_a_worker_in_your_own_process(copied: Database, settings: Settings) -> N
     """``call_command`` obeys as well, also inside a transaction, where it runs the jobs in the caller's thread."""
     job_id = copied.enqueue(tasks.add, 1, 2)
     settings.DEBUG = True
-    settings.TASKS = {"default": {**settings.TASKS["default"], "OPTIONS": {**copied.options, "database": ALIAS}}}
+    settings.TASKS = copied.tasks
     for surroundings in (nullcontext(), transaction.atomic(using=ALIAS)):
         with surroundings, pytest.raises(CommandError, match="with DEBUG this worker refuses"):
             call_command("vtworker", drain=True)

@@ -10,25 +10,25 @@ from tests.project import tasks
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
+from . import inside
 from .database import Database
 from .held import executions
 from .running import Running, Start
 
 QUIET = "is quiet: it finishes its jobs, and claims nothing until it is asked to work"
-
-OLD = "UPDATE vtqueue_job SET state = 'SUCCESSFUL', worker_id = 'w', finished_at = 1, kept_until = 1, result = 'null'"
+ASKED_TO = {"quiet": control.quiet_workers, "": control.resume_workers, "stop": control.stop_workers}
 
 
 def ask(database: Database, worker: Running, to: str) -> None:
     """Ask a worker that is present."""
     [worker_id] = wait_until(lambda: [row["worker_id"] for row in database.workers() if row["pid"] == worker.pid])
-    assert control.ASKED_TO[to]([worker_id], using=ALIAS) == [worker_id]
+    assert ASKED_TO[to]([worker_id], using=ALIAS) == [worker_id]
 
 
 def ask_all(database: Database, to: str) -> None:
     """Ask all workers that are present."""
     ids = {row["worker_id"] for row in database.workers()}
-    assert set(control.ASKED_TO[to](sorted(ids), using=ALIAS)) == ids
+    assert set(ASKED_TO[to](sorted(ids), using=ALIAS)) == ids
 
 
 def test_a_quiet_worker_claims_nothing_until_it_is_to_work(
@@ -61,10 +61,10 @@ def test_a_quiet_worker_ends_no_leases(database: Database, start_worker: Start) 
     worker = start_worker("--queues", "other")
     ask(database, worker, "quiet")
     worker.wait_for(QUIET)
-    database.write("UPDATE vtqueue_job SET state = 'RUNNING', worker_id = 'gone', lease_until = 1, lease_us = 1")
+    inside.held(database, "gone", inside.LONG_AGO, lease=1e-6)
     for _ in range(3):  # looks of maintenance, of which the first or the second one would end it
         old = database.enqueue(tasks.add, 1, 2)
-        database.write(f"{OLD} WHERE id = ?", old)
+        inside.kept_for_long(database, old)
         wait_until(lambda: len(database.rows("SELECT 1 FROM vtqueue_job")) == 1)
     assert database.job(held)["state"] == "RUNNING"
     ask(database, worker, "")

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from django_vtqueue import control
-from django_vtqueue.tasks.compat import Task
 from tests.project import tasks
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
 from .database import Database
 from .held import lines
+from .inside import Task
 from .running import Start
 
 KINDS = {"threads": ("--threads", "1"), "processes": ("--processes", "2", "--threads", "1")}

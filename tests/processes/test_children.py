@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from django_vtqueue.queue.proof_of_death import proves_death
 from tests.project import durable, tasks
 
-from ..conftest import ALIAS
 from ..waiting import wait_until
+from . import inside
 from .conftest import ROOT, environment
 from .database import Database
 from .held import begin, executions
@@ -106,11 +105,11 @@ def test_children_end_with_a_killed_worker(database: Database, start_worker: Sta
 
 
 # What a project may do in each of its processes, in the module of its tasks.
-OWN_HANDLERS = """
+OWN_HANDLERS = f"""
 import os, signal, sys
 from django_vtqueue import task
 
-if "child_main" in "".join(sys.orig_argv):
+if {inside.IS_CHILD}:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: os._exit(3))
 
@@ -142,13 +141,13 @@ def test_children_are_started_as_their_supervisor(database: Database, start: Sta
 
 
 # A project whose first two child processes end together as they start, as when the system has no memory left for them.
-ENDS_AT_FIRST = """
+ENDS_AT_FIRST = f"""
 import os, sys, time
 from pathlib import Path
 from django_vtqueue import recurring, task
 
 starts = Path(__file__).with_name("starts")
-if "child_main" in "".join(sys.orig_argv):
+if {inside.IS_CHILD}:
     with starts.open("a") as file:
         number = file.write("x") and file.tell()
     while len(starts.read_text()) < 2:
@@ -249,10 +248,10 @@ def test_a_module_that_ends_each_process_that_imports_it(
     assert database.letter(job)["attempts"] == 2
 
 
-ENDS = """
+ENDS = f"""
 import sys
 
-if "child_main" in "".join(sys.orig_argv):
+if {inside.IS_CHILD}:
     sys.exit("ended")
 """
 
@@ -267,7 +266,7 @@ def test_a_drain_whose_children_all_end_at_their_start(
     (tmp_path / "ending" / "tasks.py").write_text(ENDS)
     database.enqueue(tasks.add, 1, 2)
     path = f"{ROOT}{os.pathsep}{tmp_path}"
-    tries = {"worker.supervisor.ROUNDS_TRIED": 2, "worker.supervisor.LIVED": lived}
+    tries = inside.tuned(rounds=2, start=lived)
     arguments = ["--drain", "--processes", "2"]
     worker = start_worker(*arguments, ready=False, constants=tries, PYTHONPATH=path, VTQUEUE_TEST_APPS="ending")
     assert worker.wait() == 1
@@ -353,7 +352,7 @@ def test_the_time_limit_of_a_task_that_is_not_loaded(
 ) -> None:
     """The first job of a task whose module no worker has loaded has its ``hard_timeout``, too."""
     hanging = database.enqueue(durable.hang)
-    start_worker(*how, constants={"worker.in_flight.HUNG_AFTER": 0.5})
+    start_worker(*how, constants=inside.tuned(hung=0.5))
     wait_until(lambda: database.letter(hanging))
     assert database.outcomes(hanging) == ["timed out"]
 
@@ -361,7 +360,7 @@ def test_the_time_limit_of_a_task_that_is_not_loaded(
 def test_a_thread_that_does_not_end_ends_the_worker(database: Database, start_worker: Start, tmp_path: Path) -> None:
     """Without children a task that outlives its limit costs the worker: it finishes its other jobs, and leaves."""
     hanging, other = database.enqueue(tasks.hang), database.enqueue(tasks.hold, str(tmp_path))
-    worker = start_worker("--threads", "2", constants={"worker.in_flight.HUNG_AFTER": 0.5})
+    worker = start_worker("--threads", "2", constants=inside.tuned(hung=0.5))
     worker.wait_for("does not end; this worker finishes its other jobs and leaves")
     (tmp_path / "go").touch()
     assert worker.wait() == 0
@@ -429,10 +428,10 @@ def test_a_child_that_outlives_its_supervisor_keeps_its_job(
     try:
         worker.kill()
         assert alive(child)
-        assert not proves_death(row["doorbell"], ALIAS, Path(row["doorbell"]).parent.parent)
+        assert not inside.died(database, row)
     finally:
         os.kill(child, signal.SIGKILL)
-    wait_until(lambda: proves_death(row["doorbell"], ALIAS, Path(row["doorbell"]).parent.parent))
+    wait_until(lambda: inside.died(database, row))
     start_worker()
     wait_until(lambda: len(lines(tmp_path / "started")) == 2)
     (tmp_path / "go").touch()
@@ -497,7 +496,7 @@ def test_an_idle_child_that_stands_still_does_not_hold_up_the_end(
 ) -> None:
     """A child that cannot react to a stop and holds no job is killed."""
     job_id = database.enqueue(tasks.hold, str(tmp_path))
-    constants = {"worker.child_process.IDLE_LEAVING": 0.5}
+    constants = inside.tuned(idle_leaving=0.5)
     worker = start_worker("--processes", "2", "--threads", "1", constants=constants)
     wait_until(lambda: lines(tmp_path / "started") and len(database.workers()) == 2)
     [busy] = map(int, lines(tmp_path / "started"))
@@ -515,7 +514,7 @@ def test_tasks_that_end_their_children_end_no_drain(database: Database, start_wo
     """However many children end soon after their start: they have run jobs, and so may the next ones."""
     database.enqueue_many(tasks.exit_process, [(1,)] * 5)
     job_id = database.enqueue(tasks.add, 1, 2)
-    tries = {"worker.supervisor.ROUNDS_TRIED": 1}
+    tries = inside.tuned(rounds=1)
     worker = start_worker("--drain", "--processes", "2", "--threads", "1", ready=False, constants=tries)
     assert worker.wait() == 0
     assert worker.log.count("ended with code 1") == 5

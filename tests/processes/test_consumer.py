@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from django_vtqueue import Queue
-from django_vtqueue.queue.doorbell import ring
 from tests.project.forks import CODES
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
 from .database import LOCKED, Database
 from .held import lines
+from .inside import ring
 from .running import Running, Start
 
 
@@ -96,7 +96,7 @@ def test_the_bell_of_a_dead_consumer_is_removed(database: Database, consumer: Ru
     assert len(database.bells()) == 1
 
     def rung() -> bool:
-        ring(ALIAS, database.options["doorbells"])
+        ring(database)
         return database.bells() == set()
 
     wait_until(rung)

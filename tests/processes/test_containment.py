@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from django_vtqueue import Queue
-from django_vtqueue.tasks.compat import Task
 from tests.project import tasks
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
 from .conftest import both_engines
 from .database import Database
+from .inside import Task
 from .running import PATIENCE, Start
 
 

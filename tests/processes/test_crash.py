@@ -7,6 +7,7 @@ from typing import Any
 from tests.project import tasks
 
 from ..waiting import wait_until
+from . import inside
 from .database import Database
 from .held import begin, executions
 from .running import Running, Start
@@ -54,9 +55,9 @@ def test_a_stopped_worker_is_not_taken_for_dead(database: Database, start_worker
     first = start_worker()
     job_id, worker_id = start_holding(database, tmp_path)
     database.stop(first)
-    second = start_worker("--max-jobs", "2", constants={"worker.heartbeat.HEARTBEAT": 0.5})
+    second = start_worker("--max-jobs", "2", constants=inside.tuned(heartbeat=0.5))
     other = database.enqueue(tasks.hold, str(tmp_path), "other")
-    database.write("UPDATE vtqueue_workerprocess SET heartbeat_at = 1 WHERE worker_id = ?", worker_id)
+    inside.silent_for_long(database, worker_id)
     # It was looked at, and only its row is gone.
     wait_until(lambda: [row["pid"] for row in database.workers()] == [second.pid])
     assert holder(database, job_id) == worker_id

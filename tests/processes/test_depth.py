@@ -8,17 +8,17 @@ import pytest
 from django_vtqueue import Queue
 from tests.project.tasks import again, nap
 
+from ..conftest import ALIAS
 from ..waiting import wait_until
 from .database import Database
+from .inside import WAITS
 from .running import Running, Start
 
 PUBLISHERS = 4
 REFUSALS, MANY = 100, 1_000_000  # of each of them
 # How many jobs wait after each insert, as the database itself sees it.
 DEPTHS = "CREATE TABLE depths (depth INTEGER)"
-COUNT = """
-INSERT INTO depths SELECT count(*) FROM vtqueue_job
-WHERE queue_name = NEW.queue_name AND finished_at IS NULL AND lease_until IS NULL"""
+COUNT = f"INSERT INTO depths SELECT count(*) FROM vtqueue_job WHERE queue_name = NEW.queue_name AND {WAITS}"
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def overfull(database: Database, limit: Callable[..., None]) -> Callable[..., st
 
     def overfull(**options: object) -> str:
         job_id = database.enqueue(again, 3)
-        Queue("default", using=database.backend.database).publish_many(["payload of nobody"] * 5)
+        Queue("default", using=ALIAS).publish_many(["payload of nobody"] * 5)
         limit(max_depth=3, **options)
         return job_id
 
@@ -118,5 +118,5 @@ def test_a_task_that_is_not_exempt_is_retried(
     start_worker("--threads", "1")
     wait_until(lambda: database.outcomes(job_id))
     assert database.history(job_id)[0]["exception_class"].endswith("QueueFull")
-    Queue("default", using=database.backend.database).purge()
+    Queue("default", using=ALIAS).purge()
     wait_until(lambda: database.unfinished() == 0)

@@ -2,7 +2,6 @@
 
 import resource
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,14 +11,13 @@ import pytest
 from pytest_django import Settings
 
 from django_vtqueue import ClaimedJob, Queue
-from django_vtqueue.queue import doorbell
-from django_vtqueue.queue.doorbell import Doorbell, _found, folder_of
 from tests.project import tasks
 
 from ..conftest import ALIAS
 from ..waiting import PATIENCE, wait_until
-from .conftest import NEVER_LOOKS
+from . import inside
 from .database import Database
+from .inside import NEVER_LOOKS
 from .running import Start
 
 
@@ -40,9 +38,9 @@ def test_what_is_no_bell_is_left_alone(database: Database, start_worker: Start, 
     """Whatever path stands in a worker's row: only a socket among the bells of this database proves a death, and only
     such a one is removed.
     """
-    bells_of = Path(database.options["doorbells"])
-    files = [tmp_path / "victim", bells_of / doorbell.name_of(ALIAS) / "victim"]
-    dead = bells_of / doorbell.name_of(ALIAS) / "dead"
+    bells = inside.bells_of(database)
+    files = [tmp_path / "victim", bells / "victim"]
+    dead = bells / "dead"
     dead.parent.mkdir(exist_ok=True)
     for file in files:
         file.touch()
@@ -60,18 +58,13 @@ def test_what_is_no_bell_is_left_alone(database: Database, start_worker: Start, 
 def test_what_is_settled_without_a_worker_rings(database: Database, settings: Settings, verb: str, heard: bool) -> None:
     """If it has made another job of its key due, workers are woken."""
     database.options["queue_options"] = {"raw": {"concurrency": 1}}
-    backend = {"BACKEND": "django_vtqueue.backend.VTQueueBackend", "QUEUES": []}
-    settings.TASKS = {"default": backend | {"OPTIONS": {**database.options, "database": ALIAS}}}
+    settings.TASKS = database.tasks
     queue = Queue("raw", using=ALIAS)
     queue.publish_many([1, 2], concurrency_key=["a", "a"])
     [job] = queue.claim_many(2)
-    rung = threading.Event()
-    bell = Doorbell(ALIAS, folder_of(database.options["doorbells"]), "own")
-    bell.listen(lambda asked: rung.set())
-    _found.clear()
-    getattr(job, verb)()
-    assert rung.wait(PATIENCE if heard else 0.1) == heard
-    bell.close()
+    with inside.listening(database) as rung:
+        getattr(job, verb)()
+        assert rung.wait(PATIENCE if heard else 0.1) == heard
 
 
 @pytest.mark.parametrize(
@@ -89,19 +82,14 @@ def test_what_is_due_again_at_once_rings(
     database: Database, settings: Settings, settle: Callable[[ClaimedJob], None], heard: bool
 ) -> None:
     """A job that is given back wakes workers if it is due now, and only then."""
-    backend = {"BACKEND": "django_vtqueue.backend.VTQueueBackend", "QUEUES": []}
-    settings.TASKS = {"default": backend | {"OPTIONS": {**database.options, "database": ALIAS}}}
+    settings.TASKS = database.tasks
     queue = Queue("raw", using=ALIAS)
     queue.publish(1)
     job = queue.claim()
     assert job
-    rung = threading.Event()
-    bell = Doorbell(ALIAS, folder_of(database.options["doorbells"]), "own")
-    bell.listen(lambda asked: rung.set())
-    _found.clear()
-    settle(job)
-    assert rung.wait(PATIENCE if heard else 0.1) == heard
-    bell.close()
+    with inside.listening(database) as rung:
+        settle(job)
+        assert rung.wait(PATIENCE if heard else 0.1) == heard
 
 
 def test_a_publisher_wakes_an_idle_worker(database: Database, start_worker: Start) -> None:
@@ -123,8 +111,8 @@ def test_a_publisher_that_cannot_ring_is_noticed(database: Database, start_worke
 def test_who_cannot_ring_has_published(database: Database) -> None:
     """An error after the commit would have the caller publish once more."""
     database.enqueue(tasks.add, 1, 2)
-    doorbell._sender.cache_clear()  # as if it were the first to ring
+    inside.forget_ringer()  # as if it were the first to ring
     with no_descriptors():
         job_id = database.enqueue(tasks.add, 3, 4)
     assert database.job(job_id)["state"] == "READY"
-    assert doorbell._sender.cache_info().currsize == 0
+    assert not inside.has_a_ringer()

@@ -190,17 +190,8 @@ def test_call_command_drains_in_process(database: Database, start: Start, script
 
 
 READ_FAILS_ONCE = """
-import sqlite3
-from django.db.utils import OperationalError
-from django_vtqueue.engines.sqlite.engine import SQLiteEngine
-read, failed = SQLiteEngine.read, []
-def fails_once(*args):
-    if failed:
-        return read(*args)
-    failed.append(sqlite3.OperationalError("database is locked"))
-    failed[0].sqlite_errorcode = sqlite3.SQLITE_BUSY
-    raise OperationalError("database is locked") from failed[0]
-SQLiteEngine.read = fails_once
+from tests.processes import inside
+failed = inside.first_read_of_a_claim_fails()
 call_command("vtworker", drain=True)
 first.refresh()
 assert failed and first.status == "SUCCESSFUL", first

@@ -1,6 +1,5 @@
 """Durable tasks in real workers, which are killed."""
 
-import json
 import re
 import signal
 from pathlib import Path
@@ -14,21 +13,16 @@ from tests.project.models import Effect
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
+from . import inside
 from .conftest import both_engines
 from .database import Database
+from .inside import awaited
 from .running import Start
 
 
 def effects(database: Database) -> dict[str, int]:
     rows = database.rows("SELECT name, count(*) AS made FROM project_effect GROUP BY name")
     return {row["name"]: row["made"] for row in rows}
-
-
-def waiting(database: Database, job_id: str) -> str | None:
-    """Return the name of what a job waits for."""
-    job = database.job(job_id)
-    found = json.loads(job["steps"] or "{}").get("waiting") or {}
-    return found.get("name") if job["state"] == "READY" else None
 
 
 def test_transactional_steps_are_made_once(database: Database, start_worker: Start, tmp_path: Path) -> None:
@@ -69,7 +63,7 @@ def test_children_of_a_supervisor_that_are_killed(database: Database, start_work
     (tmp_path / "once").mkdir()
     start_worker(
         *("--processes", "2", "--threads", "1"),
-        constants={"worker.supervisor.LIVED": 0},  # it starts the next one at once
+        constants=inside.tuned(start=0),  # it starts the next one at once
         VTQUEUE_TEST_ONCE=str(tmp_path / "once"),
     )
     database.wait_for(job_id)
@@ -79,12 +73,12 @@ def test_children_of_a_supervisor_that_are_killed(database: Database, start_work
 
 def test_an_order_in_real_workers(database: Database, start_worker: Start) -> None:
     """A job gives its slot back while it waits, and an event wakes it at once, through the doorbell."""
-    worker = start_worker("--threads", "1", constants={"worker.periodic.LOOK": 3600})
+    worker = start_worker("--threads", "1", constants=inside.LOOKS_SELDOM)
     first, second = database.enqueue(durable.order, 1), database.enqueue(durable.order, 2)
     for job_id in (first, second):
-        wait_until(lambda: waiting(database, job_id) == "shipped")  # noqa: B023
+        wait_until(lambda: awaited(database, job_id) == "shipped")  # noqa: B023
     assert send_event(first, "shipped", 5, using=ALIAS)
-    wait_until(lambda: waiting(database, first) == "two weeks")
+    wait_until(lambda: awaited(database, first) == "two weeks")
     assert effects(database) == {"charge": 1}
     [line] = wait_until(lambda: [line for line in worker.lines("wait ") if "two weeks" in line])
     assert line.startswith(f"wait  tests.project.durable.order …{first[-8:]} sleep 'two weeks' until 20")
@@ -98,7 +92,7 @@ def test_a_lost_lease(database: Database, start_worker: Start) -> None:
     worker = start_worker()
     database.wait_for(job_id)
     assert worker.lines("lost")
-    assert [record["value"] for record in json.loads(database.job(job_id)["steps"])["done"]] == [8]
+    assert [record["value"] for record in inside.steps_of(database, job_id)] == [8]
 
 
 def test_a_loop_in_a_worker_that_stops(database: Database, start_worker: Start, tmp_path: Path) -> None:
@@ -123,7 +117,7 @@ def test_steps_edited_by_hand(database: Database, start_worker: Start, text: str
     """What no database reads in a text: it refuses the edit, or that costs no other job anything."""
     parents = [database.enqueue(durable.gathers_elsewhere, name) for name in ("edited", "other")]
     start_worker("--queues", "default")
-    wait_until(lambda: all(waiting(database, parent) for parent in parents))
+    wait_until(lambda: all(awaited(database, parent) for parent in parents))
     try:
         database.write("UPDATE vtqueue_job SET steps = replace(steps, 'made', ?) WHERE id = ?", text, parents[0])
     except Exception as refused:

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from django_vtqueue import Queue
-from django_vtqueue.queue.proof_of_death import proves_death
-from django_vtqueue.tasks.compat import Task
 from tests.project import forks, tasks
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
+from . import inside
 from .database import Database
+from .inside import Task
 from .running import Start
 from .test_children import lines
 
@@ -79,7 +79,7 @@ def test_a_started_program_does_not_hide_the_death_of_its_worker(
     try:
         [row] = database.workers()
         worker.kill()
-        wait_until(lambda: proves_death(row["doorbell"], ALIAS, Path(row["doorbell"]).parent.parent))
+        wait_until(lambda: inside.died(database, row))
         os.kill(program, 0)  # it still runs
     finally:
         with suppress(ProcessLookupError):
@@ -96,7 +96,7 @@ def test_a_forked_process_is_part_of_its_job(database: Database, start_worker: S
     try:
         worker.kill()
         wait_until(lambda: not Path(f"/proc/{runs}").exists())
-        assert not proves_death(row["doorbell"], ALIAS, Path(row["doorbell"]).parent.parent)
+        assert not inside.died(database, row)
     finally:
         os.kill(forked, signal.SIGKILL)
-    wait_until(lambda: proves_death(row["doorbell"], ALIAS, Path(row["doorbell"]).parent.parent))
+    wait_until(lambda: inside.died(database, row))

@@ -14,17 +14,19 @@ from typing import Any
 
 import pytest
 
-from django_vtqueue import Queue, control
+from django_vtqueue import Queue
 from tests.hindering import tasks as hindering
 from tests.hindering.logs import LOGGING
 from tests.project import tasks
 
 from ..conftest import ALIAS
 from ..waiting import PATIENCE, wait_until
+from . import inside
 from .conftest import both_engines, environment
 from .database import Database
 from .held import begin
 from .running import MANAGE, Start, children, python
+from .test_asked import ASKED_TO
 
 LEASE = 3  # seconds
 APP = "tests.hindering"
@@ -39,14 +41,14 @@ def go_at(folder: Path) -> dict[str, str]:
 
 def wait_for_renewals(database: Database, job_id: str, leases: float = 2) -> None:
     """Wait until a job is held for so many leases longer than now."""
-    until = database.job(job_id)["lease_until"] + leases * LEASE * 1_000_000
-    wait_until(lambda: database.job(job_id)["lease_until"] > until)
+    until = database.job(job_id)["visible_at"] + leases * LEASE * 1_000_000
+    wait_until(lambda: database.job(job_id)["visible_at"] > until)
 
 
 def ask(database: Database, to: str) -> None:
     """Ask all workers to be quiet, or to work again: each says so."""
     ids = [row["worker_id"] for row in database.workers()]
-    assert control.ASKED_TO[to](ids, using=ALIAS)
+    assert ASKED_TO[to](ids, using=ALIAS)
 
 
 @contextmanager
@@ -149,7 +151,7 @@ def test_a_log_that_hangs_keeps_no_lease_of_a_consumer_from_being_renewed(
     consumer = start("-m", "tests.processes.consumer", str(tmp_path), **variables)
     held = Queue("raw", using=ALIAS).publish("held").hex
     wait_until((tmp_path / "held-1").exists)
-    until = database.job(held)["lease_until"]
+    until = database.job(held)["visible_at"]
     with database.locked():
         wait_until(lambda: time.time() * 1_000_000 > until - LEASE * 400_000)
     wait_for_renewals(database, held)
@@ -203,8 +205,8 @@ def test_on_lost_is_called_whatever_hangs(database: Database, start: Start, tmp_
     """It waits for no line of the log, and whatever it does, the leases of others are renewed."""
     leader = start("-c", LEADERS, str(tmp_path), deed, **SLOW_LOG, **go_at(tmp_path))
     wait_until((tmp_path / "leads").exists)
-    name = "SELECT lease_until FROM vtqueue_job WHERE queue_name = ?"
-    database.write("UPDATE vtqueue_job SET claims = claims + 1, worker_id = 'x' WHERE queue_name = 'lease:first'")
+    name = "SELECT visible_at FROM vtqueue_job WHERE queue_name = ?"
+    inside.leader_replaced(database, "first")
     wait_until((tmp_path / "lost").exists)
     [until] = database.rows(name, "lease:second")[0]
     wait_until(lambda: database.rows(name, "lease:second")[0][0] > until + 6_000_000)
@@ -251,7 +253,6 @@ def test_a_child_with_a_thread_left_behind_is_replaced(database: Database, start
 
 ORDERLY = """
 import atexit, sys
-from django_vtqueue.worker import process
 atexit.register(print, "functions of atexit are called")
 sys.argv = ["manage.py", "vtworker", "--drain"]
 from django.core.management import execute_from_command_line
@@ -271,8 +272,8 @@ PROGRAM = """
 import sys, threading, time
 import django
 django.setup()
-from django_vtqueue.worker import process
-process.ORDERLY_END = 0.1
+from tests.processes import inside
+inside.end_soon_behind_a_worker()
 sys.argv = ["manage.py", "vtworker", "--drain"]
 from django.core.management import execute_from_command_line
 execute_from_command_line()

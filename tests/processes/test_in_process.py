@@ -16,13 +16,13 @@ from django.db import OperationalError, connections
 from django.db.models.signals import post_delete
 from pytest_django import Settings
 
-from django_vtqueue.tasks.compat import task_finished, task_started
-from django_vtqueue.worker import pacing, turn
 from tests.project import tasks
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
+from . import inside
 from .database import Database
+from .inside import task_finished, task_started
 from .running import Start
 
 Work = Callable[..., str]
@@ -31,7 +31,7 @@ Work = Callable[..., str]
 @pytest.fixture
 def work(database: Database, settings: Settings) -> Work:
     """Return a function that drains the queue in this process, and returns the log."""
-    settings.TASKS = {"default": {**settings.TASKS["default"], "OPTIONS": {**database.options, "database": ALIAS}}}
+    settings.TASKS = database.tasks
 
     def work(**options: Any) -> str:
         log = io.StringIO()
@@ -106,7 +106,7 @@ def test_settling_and_claiming_in_transactions_of_their_own(
     database: Database, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where threads that compute make transactions long, each has half the statements; nothing else changes."""
-    monkeypatch.setattr(pacing, "LONG", -1.0)  # as if every one had been long
+    inside.long_transactions(monkeypatch)
     done = database.enqueue_many(tasks.add, [(1, 2)] * 100)
     died = [database.enqueue(tasks.raise_it, "BaseException") for _ in range(3)]
     work(threads=2)
@@ -118,8 +118,8 @@ def test_settling_and_claiming_in_transactions_of_their_own(
 def test_a_turn_claims_no_more_than_others_can_wait_for(
     database: Database, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However fast jobs end: those of one turn, which began at one moment, are BATCH, and one for each thread."""
-    monkeypatch.setattr(turn, "BATCH", 20)
+    """However fast jobs end: those of one turn, which began at one moment, are 20, and one for each thread."""
+    inside.at_most_at_once(monkeypatch, 20)
     job_ids = database.enqueue_many(tasks.add, [(number, 1) for number in range(1000)])
     work(threads=2)
     begun = Counter(database.job(job_id)["started_at"] for job_id in job_ids)

@@ -4,17 +4,13 @@ import socket
 import time
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from django_vtqueue.queue import doorbell
-from django_vtqueue.queue.doorbell import Doorbell, ring
-from django_vtqueue.queue.result_bells import result_bell
 from tests.project import tasks
 
-from ..conftest import ALIAS
 from ..waiting import PATIENCE, wait_until
+from . import inside
 from .database import Database
 from .held import begin, executions
 from .running import Start
@@ -26,11 +22,9 @@ DYING = """
 import os, resource, signal, sys
 import django
 django.setup()
-from pathlib import Path
-from django_vtqueue.core.ids import new_worker_id
-from django_vtqueue.queue.doorbell import Doorbell
+from tests.processes import inside
 resource.setrlimit(resource.RLIMIT_NOFILE, (2000, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-bells = [Doorbell("default", Path(sys.argv[1]), new_worker_id()) for _ in range(int(sys.argv[2]))]
+bells = inside.bells("default", sys.argv[1], int(sys.argv[2]))
 assert all(bell.path for bell in bells)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -55,17 +49,12 @@ def left(database: Database, start: Start) -> set[Path]:
 
 def test_a_bell_of_the_dead_is_rung_once(database: Database, left: set[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Not again by the same process, and not by another one: publishing costs what it would without them."""
-    rung: list[Any] = []
-    send = doorbell.send
-    monkeypatch.setattr(doorbell, "send", lambda *given: rung.append(given) or send(*given))
-    living = Doorbell(ALIAS, Path(database.options["doorbells"]), "living")
-    counts = []
-    for _ in range(3):
-        rung.clear()
-        ring(ALIAS, database.options["doorbells"])
-        counts.append(len(rung))
-        doorbell._found.clear()  # as another process, or this one a second later
-    living.close()
+    rung, counts = inside.count_rings(monkeypatch), []
+    with inside.listening(database):
+        for _ in range(3):
+            inside.ring(database)
+            counts.append(rung())
+            inside.forget_bells()  # as another process, or this one a second later
     assert counts == [MANY + 1, 1, 1]
 
 
@@ -77,7 +66,7 @@ def test_a_death_is_proven_after_publishers_have_rung(database: Database, start_
     killed.kill()
     for _ in range(3):
         database.enqueue(tasks.add, 1, 2)
-        doorbell._found.clear()
+        inside.forget_bells()
     start_worker()
     wait_until(lambda: len(executions(tmp_path)) == 2)
     (tmp_path / "go").touch()
@@ -97,8 +86,7 @@ def test_what_no_row_names_is_taken_away(database: Database, left: set[Path], st
 
 def test_bells_of_other_databases_are_not_looked_at(database: Database, left: set[Path], tmp_path: Path) -> None:
     """A database has a folder of its own: what lies in those of others is not even listed."""
-    place = doorbell.place_of(ALIAS, Path(database.options["doorbells"]))
-    assert {path.parent for path in left} == {place}
+    assert {path.parent for path in left} == {inside.bells_of(database)}
 
 
 def test_the_bell_of_a_waiter_whose_job_has_ended_is_taken_away(
@@ -117,14 +105,14 @@ def test_the_bell_of_a_waiter_whose_job_has_ended_is_taken_away(
 def test_a_waiter_among_the_dead_is_woken(database: Database, start: Start, start_worker: Start) -> None:
     """However many have died waiting, who lives is woken by a bell."""
     start_worker("--queues", "default")
-    place = doorbell.place_of(ALIAS, Path(database.options["doorbells"]), "results")
-    result_bell(ALIAS, database.options["doorbells"], "0" * 32).close()
+    inside.waiter(database, "0" * 32).close()
+    place = inside.bells_of(database, waiters=True)
     for number in range(MANY):
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
             bell.bind(f"{place}/{number:016}.0000")
     for _ in range(3):
         job_id = database.enqueue(tasks.add, 1, 2, run_after=timedelta(seconds=0.3))
-        living = result_bell(ALIAS, database.options["doorbells"], job_id)
+        living = inside.waiter(database, job_id)
         began = time.monotonic()
         living.wait_for(PATIENCE)
         assert time.monotonic() - began < PATIENCE

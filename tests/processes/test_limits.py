@@ -1,19 +1,21 @@
 """Limits under real workers: never more at once, nothing is forgotten, and strictly in order."""
 
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from pytest_django import Settings
 
 from django_vtqueue import Queue
-from django_vtqueue.core import clock
-from django_vtqueue.core.clock import LAST_INSTANT
 from tests.project import limited, tasks
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
-from .conftest import NEVER_LOOKS, both_engines
+from . import inside
+from .conftest import both_engines
 from .database import Database
+from .inside import NEVER_LOOKS, NEVER_LOOKS_NOR_HEARS
 from .limits import Journal
 from .running import Start
 from .test_drain import Drain
@@ -24,7 +26,7 @@ def journal(tmp_path: Path) -> Journal:
     return Journal(tmp_path / "journal")
 
 
-def test_never_above(database: Database, start_worker: Start, journal: Journal) -> None:
+def test_never_above(database: Database, start_worker: Start, journal: Journal, settings: Settings) -> None:
     """Four workers with sixteen threads: a queue, a task, keys of a task, keys of payloads and an order.
 
     What waits is woken when there is room again: no look for it is needed. How much of a limit is used: tests/faults.
@@ -37,8 +39,8 @@ def test_never_above(database: Database, start_worker: Start, journal: Journal) 
     database.enqueue_many(limited.two, [(path, each)] * 20)
     database.enqueue_many(limited.in_queue.using(queue_name="narrow"), [(path, each)] * 30)
     database.enqueue_many(limited.in_order, [(path, each, 1, number) for number in range(10)])
+    settings.TASKS = database.tasks
     queue = Queue("raw", using=ALIAS)
-    queue.options = database.backend.settings
     queue.publish_many([[path, "raw", each]] * 20)
     queue.publish_many([[path, "raw:9", each]] * 20, concurrency_key=lambda payload: payload[1])
     for _ in range(4):
@@ -78,17 +80,20 @@ def test_a_killed_holder(database: Database, start_worker: Start, journal: Journ
     assert journal.most() == {"two": 2, "customer:1": 1, "-": 0}
 
 
-HELD = "state = 'RUNNING', worker_id = 'elsewhere', claims = 1, attempts = 1, started_at = 1, lease_until = 1"
+def held_long_ago(database: Database) -> None:
+    inside.held(database, "elsewhere", inside.LONG_AGO)
 
 
-@pytest.mark.parametrize("how", ["lease_until = 1", HELD], ids=["given back", "lease ended"])
+@pytest.mark.parametrize("leave", [inside.given_back, held_long_ago], ids=["given back", "lease ended"])
 @both_engines
-def test_a_key_of_a_queue_without_a_worker(database: Database, start_worker: Start, journal: Journal, how: str) -> None:
+def test_a_key_of_a_queue_without_a_worker(
+    database: Database, start_worker: Start, journal: Journal, leave: Callable[[Database], None]
+) -> None:
     """What was given back there, and what is held there no more, occupies no place of its key elsewhere."""
     path = str(journal.path)
     database.enqueue_many(limited.two.using(queue_name="unserved"), [(path, 0.0)] * 2)
-    database.add_worker("elsewhere", clock.now(), "elsewhere:1:x")
-    database.write(f"UPDATE vtqueue_job SET {how}")
+    database.add_worker("elsewhere", inside.now(), "elsewhere:1:x")
+    leave(database)
     start_worker("--queues", "default")
     database.wait_for(database.enqueue(limited.two, path, 0.0))
 
@@ -97,13 +102,13 @@ def test_a_key_of_a_queue_without_a_worker(database: Database, start_worker: Sta
 def test_the_next_job_of_a_key_in_another_worker(database: Database, start_worker: Start, journal: Journal) -> None:
     """The end of a job wakes the worker of the next one, which serves another queue."""
     database.options["task_modules"] = ["tests.project.limited"]
-    path, never = str(journal.path), NEVER_LOOKS | {"worker.periodic.HEARING_LOOK": 3600}
+    path, never = str(journal.path), NEVER_LOOKS_NOR_HEARS
     first = database.enqueue(limited.in_order.using(queue_name="a"), path, None, 1, 1)
     second = database.enqueue(limited.in_order.using(queue_name="b"), path, 0.0, 1, 2)
     start_worker("--queues", "a", constants=never)
     wait_until(lambda: journal.starts("customer:1"))
     start_worker("--queues", "b", constants=never)
-    wait_until(lambda: database.job(second)["moved_from"])
+    wait_until(lambda: inside.parked(database) == [second])
     Path(f"{path}.go").touch()
     database.wait_for(first, second)
 
@@ -114,8 +119,8 @@ def test_what_an_expired_job_has_held_up(database: Database, start_worker: Start
     path = str(journal.path)
     first = database.enqueue(limited.in_order.using(queue_name="unserved"), path, 0.0, 1, 1)
     second = database.enqueue(limited.in_order, path, 0.0, 1, 2)
-    database.write("UPDATE vtqueue_job SET start_by = ? WHERE id = ?", clock.now() + 1_500_000, first)
-    start_worker("--queues", "default", constants=NEVER_LOOKS | {"worker.periodic.HEARING_LOOK": 3600})
+    database.write("UPDATE vtqueue_job SET start_by = ? WHERE id = ?", inside.now() + 1_500_000, first)
+    start_worker("--queues", "default", constants=NEVER_LOOKS_NOR_HEARS)
     database.wait_for(second)
     assert database.letter(first)
 
@@ -123,11 +128,11 @@ def test_what_an_expired_job_has_held_up(database: Database, start_worker: Start
 @both_engines
 def test_a_limit_of_many_keys(database: Database, start_worker: Start, journal: Journal) -> None:
     """What is held up without a reason is put back for all keys at once: a worker does not rest between two parts."""
-    constants = {"worker.maintenance.PRUNING_SHARE": 1e-9, "queue.unparking.SWEEPING_SHARE": 1e-9}
+    constants = inside.tuned(share_of_pruning=1e-9, share_of_sweeping=1e-9)
     database.enqueue_many(limited.of_tenant, [(str(journal.path), None, tenant) for tenant in range(600)])
-    database.write(f"UPDATE vtqueue_job SET moved_from = due_at, due_at = {LAST_INSTANT}")
+    inside.park(database)
     start_worker("--threads", "2", constants=constants)
-    wait_until(lambda: not database.rows(f"SELECT 1 FROM vtqueue_job WHERE due_at = {LAST_INSTANT}"))
+    wait_until(lambda: not inside.parked(database))
 
 
 @pytest.mark.parametrize("how", [["--threads", "4"], ["--processes", "2", "--threads", "2"]])

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from django_vtqueue import Queue
-from django_vtqueue.core.clock import LAST_INSTANT
 from tests.project import durable, tasks
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
+from . import inside
 from .conftest import environment
 from .database import Database
 from .running import DURATION, MANAGE, PATIENCE, TIME, Running, Start, python
@@ -72,7 +72,7 @@ def test_what_waits_without_an_end(database: Database, drain: Drain) -> None:
     """A drain that leaves only that names no time."""
     database.enqueue(durable.order, 7)
     worker = drain()
-    database.write("UPDATE vtqueue_job SET due_at = ?", LAST_INSTANT)
+    inside.waits_without_an_end(database)
     assert line_of(drain(), "left") == "left for later: 1 job; they wait for events or for other jobs"
     assert worker.lines("left") != []
 
@@ -145,7 +145,7 @@ def test_above_fifty_jobs_a_second_there_is_a_summary_that_counts_them_all(
     Here of five, for a machine that is slow.
     """
     database.enqueue_many(tasks.add, [(1, 2)] * MANY)
-    worker = start_worker("--drain", ready=False, constants={"worker.log.MANY": 5})
+    worker = start_worker("--drain", ready=False, constants=inside.tuned(lines=5))
     assert worker.wait() == 0
     lines = [line for line in worker.lines("ok ") if "tests.project" in line]
     counted = [int(count.replace(",", "")) for count in re.findall(r"^ok    ([\d,]+) (?:more )?jobs", worker.log, re.M)]

@@ -9,13 +9,12 @@ from django.utils import timezone
 
 from django_vtqueue import Lease
 from django_vtqueue.backend import VTQueueBackend
-from django_vtqueue.core import clock
-from django_vtqueue.core.clock import SECOND
 from django_vtqueue.models import Job
 
 from ..conftest import ALIAS
 from ..project.tasks import enqueue_note_amid, note
 from ..waiting import wait_until
+from . import inside
 from .database import Database
 from .instance import terms
 from .moves import OTHER, Sides, for_tomorrow, told, waiting
@@ -43,11 +42,7 @@ def test_wait(sides: Sides, database: Database, other: dict[str, Any], tmp_path:
     """
     path = tmp_path / "told"
     held = database.enqueue(note, str(path), "held")
-    database.write(
-        "UPDATE vtqueue_job SET state = 'RUNNING', worker_id = 'gone:1:ab', claims = 1, attempts = 1,"
-        " lease_us = 3000000, lease_until = ? WHERE id = ?",
-        *(clock.now() + 2 * SECOND, held),
-    )
+    inside.held(database, "gone:1:ab", inside.now() + 2 * inside.SECOND, held, lease=3)
     move = sides.move("default", OTHER, "--wait")
     assert move.wait() == 0, move.log
     assert not Job.objects.using(ALIAS).exists()
@@ -70,9 +65,7 @@ def test_a_leader_that_was_killed(sides: Sides, database: Database, other: dict[
 def test_interrupted(sides: Sides, database: Database, other: dict[str, Any]) -> None:
     """Ctrl-C ends a move with one sentence, and no traceback; the same command goes on."""
     database.enqueue(note, "-", "held")
-    database.write(
-        "UPDATE vtqueue_job SET state = 'RUNNING', worker_id = 'a', claims = 1, lease_until = 1000000000000000000"
-    )
+    inside.held(database, "a", 10**18)
     waits = database.enqueue(note.using(run_after=timezone.now() + timedelta(days=1)), "-", "waits")
     move = sides.move("default", OTHER, "--wait")
     wait_until(lambda: waiting(OTHER) == [waits])

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from pytest_django import Settings
 
+from django_vtqueue.control import pause, resume
 from django_vtqueue.models import QueueState
-from django_vtqueue.queue.pauses import pause, resume
 from tests.project import tasks
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
-from .conftest import NEVER_LOOKS
 from .database import Database
 from .held import begin
+from .inside import NEVER_LOOKS
 from .running import PATIENCE, Running, Start
 
 Drain = Callable[..., Running]
@@ -24,8 +24,7 @@ Drain = Callable[..., Running]
 @pytest.fixture(autouse=True)
 def same_settings(settings: Settings, database: Database) -> None:
     """Give this process the settings of the workers: those say where the doorbells are."""
-    options = {**database.options, "database": ALIAS}
-    settings.TASKS = {"default": {"BACKEND": "django_vtqueue.backend.VTQueueBackend", "QUEUES": [], "OPTIONS": options}}
+    settings.TASKS = database.tasks
 
 
 @pytest.mark.parametrize("arguments", [(), ("--queues", "a,b")], ids=" ".join)

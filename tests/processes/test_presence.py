@@ -6,13 +6,10 @@ import time
 from pathlib import Path
 from uuid import UUID
 
-from django_vtqueue.backend import VTQueueBackend
-from django_vtqueue.engines import new_engine
-from django_vtqueue.worker.deaths import OtherWorkers
 from tests.project import tasks
 
-from ..conftest import ALIAS
 from ..waiting import wait_until
+from . import inside
 from .database import Database
 from .held import begin
 from .running import Start
@@ -36,7 +33,7 @@ def test_a_worker_is_present_from_its_start_to_its_end(database: Database, start
 
 def test_a_worker_long_silent_is_forgotten(database: Database, start_worker: Start) -> None:
     """A row without a bell, of a worker that has been silent for long, is removed; a recent one is left alone."""
-    worker = start_worker(constants={"worker.heartbeat.HEARTBEAT": 0.5})
+    worker = start_worker(constants=inside.tuned(heartbeat=0.5))
     wait_until(database.workers)
     [[now]] = database.rows("SELECT heartbeat_at FROM vtqueue_workerprocess")
     database.add_worker("recent:1:a", now)
@@ -63,13 +60,8 @@ def test_another_backends_dead_worker_is_left_to_its_own(database: Database, sta
     job_id = database.enqueue(tasks.kill_worker.using(queue_name="emails"), "/dev/null")
     assert killed.wait() == -signal.SIGKILL
     [row] = database.workers()
-    engine = new_engine(ALIAS, traced=False)
     for queue_name, settled, left in [("reports", [], True), ("emails", [job_id], False)]:
-        backend = VTQueueBackend(
-            "default", {"QUEUES": [queue_name], "OPTIONS": {**database.options, "database": ALIAS}}
-        )
-        others = OtherWorkers(engine, backend)
-        assert [ending.job.id for ending in others.settle_for_the_dead()] == settled
+        assert inside.settle_for_the_dead(database, queue_name) == settled
         assert bool(database.workers()) == Path(row["doorbell"]).exists() == left
 
 
@@ -84,6 +76,6 @@ def test_a_killed_worker_is_remembered(database: Database, start_worker: Start, 
     [row] = database.rows(found)
     assert (row["pid"], row["went_on"], row["buried"], row["left"]) == (killed.pid, 1, 0, str(UUID(job_id)))
     assert [each["pid"] for each in database.workers()] != [killed.pid]
-    database.write("UPDATE vtqueue_workerprocess SET died_at = died_at - 3601000000 WHERE died_at IS NOT NULL")
+    inside.died_an_hour_ago(database)
     start_worker()  # its first heartbeat is sooner than the next one of the other
     wait_until(lambda: not database.rows(found))

@@ -9,6 +9,7 @@ from tests.hindering import tasks as hindering
 from tests.project import tasks
 
 from ..waiting import wait_until
+from . import inside
 from .conftest import both_engines
 from .database import Database
 from .held import begin
@@ -78,7 +79,7 @@ def test_receivers_that_lag_behind_delay_claims_and_no_renewal(
 ) -> None:
     """No signal is lost: as long as too many wait to be sent, nothing more is claimed."""
     database.options["visibility_timeout"] = LEASE
-    most = {"worker.thread_pool.MOST_CALLS": 5}
+    most = inside.tuned(receivers=5)
     worker = start_worker("--threads", "2", constants=most, **receiving(tmp_path, task_finished="hang"))
     held = begin(database, tmp_path)
     done = []

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from ..waiting import wait_until
-from .conftest import NEVER_LOOKS
+from . import inside
 from .database import Database
+from .inside import NEVER_LOOKS, SECOND
 from .running import MANAGE, Start
-
-SECOND = 1_000_000
 
 
 def declaring(*declarations: dict[str, Any]) -> dict[str, str]:
@@ -54,12 +53,7 @@ def test_a_worker_sleeps_until_the_next_tick(database: Database, start_worker: S
 def test_a_schedule_made_elsewhere_is_noticed(database: Database, start_worker: Start) -> None:
     """A running worker runs what was made in the admin, within a second or two of its tick."""
     start_worker(**declaring())
-    database.write(
-        "INSERT INTO vtqueue_schedule (name, task_path, expression, time_zone, payload, missed, overlap, jitter_us,"
-        " queue_name, declared, next_at, paused_by, recent) VALUES ('made', 'tests.ticking.tasks.tick', 'every 60', '',"
-        """ '{"args": ["made"], "kwargs": {}}', 'one', TRUE, 0, '', FALSE, ?, '', '[]')""",
-        (int(time.time()) + 1) * SECOND,
-    )
+    inside.add_schedule(database, "made", "tests.ticking.tasks.tick", 60, (int(time.time()) + 1) * SECOND)
     wait_until(lambda: ticks(database, "made"))
 
 
@@ -86,7 +80,7 @@ def test_a_drain_publishes_what_is_due(database: Database, drain: Start) -> None
     declared = declaring({"cron": "0 3 29 2 *", "name": "nightly", "args": ["nightly"]})  # far from now
     drain(**declared)
     assert ticks(database, "nightly") == []
-    database.write("UPDATE vtqueue_schedule SET next_at = 86400000000")
+    inside.next_tick(database, 86_400 * SECOND)
     drain(**declared)
     assert ticks(database, "nightly") == [86_400]
     assert database.unfinished() == 0

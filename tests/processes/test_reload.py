@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ..waiting import wait_until
+from . import inside
 from .conftest import ROOT
 from .database import Database
 from .held import begin, executions
@@ -59,7 +60,7 @@ def parent(start_worker: Start, code: Code, tmp_path: Path, grace: float, option
     return start_worker(
         *options,
         reload=True,
-        constants={"worker.reload.INTERVAL": 0.2, "worker.reload.ENDING": grace},
+        constants=inside.tuned(reload_look=0.2, reload_grace=grace),
         PYTHONPATH=f"{ROOT}{os.pathsep}{tmp_path}",
         PYTHONDONTWRITEBYTECODE="1",  # a file that is changed twice in a second would be taken from there
         VTQUEUE_TEST_APPS="edited",

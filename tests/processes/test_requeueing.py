@@ -6,42 +6,21 @@ from typing import Any
 
 from django.db import connections
 
-from django_vtqueue import requeueing
-from django_vtqueue.core import clock
-from django_vtqueue.core.ids import new_uuid
+from django_vtqueue import requeue
+from django_vtqueue.control import requeue_matching
 from django_vtqueue.models import DeadLetter, Requeue
-from django_vtqueue.queue import dead_letters
-from django_vtqueue.queue.dead_letters import Criteria
 from tests.project import tasks
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
 from .database import Database
+from .inside import dead_letters
 from .running import Start
 
 
-def bury(number: int, path: Path, task: Any = tasks.note) -> list[str]:
+def bury(number: int, path: Path) -> list[str]:
     """Store dead letters of a task that notes each of its executions; return what each of them notes."""
-    now = clock.now()
-    ids = [new_uuid() for _ in range(number)]
-    DeadLetter.objects.using(ALIAS).bulk_create(
-        DeadLetter(
-            id=job_id,
-            queue_name="default",
-            task_path=task.module_path,
-            payload={"args": [str(path), job_id.hex], "kwargs": {}},
-            claims=3,
-            attempts=3,
-            max_attempts=3,
-            lease_us=60_000_000,
-            enqueued_at=now,
-            died_at=now - number + place,
-            exception_class="builtins.ConnectionError",
-            fingerprint="f",
-        )
-        for place, job_id in enumerate(ids)
-    )
-    return [job_id.hex for job_id in ids]
+    return dead_letters(ALIAS, tasks.note, number, str(path))
 
 
 def noted(path: Path) -> list[str]:
@@ -57,7 +36,7 @@ def test_canary_and_rate(database: Database, start_worker: Start, tmp_path: Path
     """A worker requeues one, waits for its success, and then the others, so many each minute."""
     path = tmp_path / "noted"
     ids = bury(150, path)
-    run = requeueing.start(Criteria(), rate=3000, canary=True, using=ALIAS)
+    run = requeue_matching(rate=3000, canary=True, using=ALIAS)
     start_worker()
     wait_until(lambda: now_again(run).ended_at)
     wait_until(lambda: len(noted(path)) == 150)
@@ -74,7 +53,7 @@ def test_workers_killed_in_the_middle(database: Database, start_worker: Start, t
     ids = bury(500, path)
     [other] = bury(1, path)
     DeadLetter.objects.using(ALIAS).filter(pk=other).update(queue_name="other")
-    run = requeueing.start(Criteria(queue_name="default"), by="anna", using=ALIAS)
+    run = requeue_matching(queue_name="default", by="anna", using=ALIAS)
     for share in (0, 200):
         worker = start_worker(ready=False)
         wait_until(lambda share=share: now_again(run).requeued > share)  # type: ignore[misc]
@@ -98,11 +77,11 @@ def test_two_people_at_once(database: Database, start_worker: Start, tmp_path: P
 
     def send(place: int) -> None:
         for start in range(0, len(ids), 20):
-            moved[place] += dead_letters.requeue(ids[start : start + 20], using=ALIAS, by=str(place))
+            moved[place] += requeue(ids[start : start + 20], using=ALIAS, by=str(place))
         connections[ALIAS].close()
 
     people = [Thread(target=send, args=[place]) for place in range(2)]
-    run = requeueing.start(Criteria(), using=ALIAS)
+    run = requeue_matching(using=ALIAS)
     for person in people:
         person.start()
     for person in people:

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from django_vtqueue import async_wait_for_result, wait_for_result
-from django_vtqueue.core import clock
 from tests.project import tasks
 
 from ..waiting import wait_until
+from . import inside
 from .database import Database
 from .held import lines
 from .running import Running, Start
@@ -21,10 +21,9 @@ import django
 django.setup()
 from django.db import transaction
 from django_vtqueue import async_wait_for_result, wait_for_result
-from django_vtqueue.tasks import awaiting_results
-from django_vtqueue.tasks.compat import TaskResultDoesNotExist
+from tests.processes import inside
 from tests.project import tasks
-awaiting_results.RARE_LOOK = 3600
+inside.never_look_for_results()
 """
 BLOCKING = f"""{WAIT}
 result = tasks.hold.enqueue(sys.argv[1])
@@ -101,7 +100,7 @@ from django_vtqueue.models import Job
 Job.objects.all().delete()
 try:
     wait_for_result(result, 5)
-except TaskResultDoesNotExist:
+except inside.TaskResultDoesNotExist:
     print("gone")
 """
     *lines, gone = printed(start, code).splitlines()
@@ -128,13 +127,13 @@ def test_the_bell_of_a_killed_process_is_taken_away(
 def test_a_retry_pauses_its_queue(database: Database, start_worker: Start) -> None:
     """A task that meets a service with too much to do holds up all of its queue, with the reason, for a while."""
     worker = start_worker("--threads", "1")
-    began = clock.now()
+    began = inside.now()
     database.enqueue(tasks.too_many_requests, 60)
     wait_until(lambda: database.rows("SELECT 1 FROM vtqueue_queuestate"))
     other = database.enqueue(tasks.add, 1, 2)
     [pause] = database.rows("SELECT * FROM vtqueue_queuestate")
     assert (pause["queue_name"], pause["reason"], pause["paused_by"]) == ("default", "429 Too Many Requests", "")
-    assert 59 * clock.SECOND < pause["paused_until"] - began < 90 * clock.SECOND
+    assert 59 * inside.SECOND < pause["paused_until"] - began < 90 * inside.SECOND
     assert worker.terminate() == 0
     assert database.job(other)["state"] == "READY"
     assert database.job(other)["claims"] == 0
@@ -146,7 +145,7 @@ def test_large_results_that_come_together_are_stored_one_after_the_other(
 ) -> None:
     """Each takes a second; a turn that stores them all is ended by the server, for it is silent for too long then."""
     ids = database.enqueue_many(tasks.return_text, [(7_000_000, str(tmp_path))] * 5)
-    worker = start_worker("--threads", "5", constants={"engines.postgresql.connection.SILENT": 3000})
+    worker = start_worker("--threads", "5", constants=inside.tuned(server_silence_ms=3000))
     wait_until(lambda: len(lines(tmp_path / "started")) == 5)
     (tmp_path / "go").write_text("go")
     database.wait_for(*ids)

@@ -7,6 +7,7 @@ from pathlib import Path
 from ..waiting import wait_until
 from .database import Database
 from .held import begin
+from .inside import CONTROL_LOOP
 from .running import PATIENCE, Start
 
 
@@ -33,7 +34,7 @@ def test_what_every_thread_does(database: Database, start_worker: Start, tmp_pat
 
     def told() -> bool:
         worker.signal(signal.SIGUSR1)  # again at each look: threads go on while their stacks are written
-        return all(line in worker.log for line in (" in hold\n", "worker/loop.py"))  # a job, and the control loop
+        return all(line in worker.log for line in (" in hold\n", CONTROL_LOOP))  # a job, and the loop
 
     wait_until(told)
     (tmp_path / "go").touch()

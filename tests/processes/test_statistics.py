@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from django_vtqueue import throughput
-from django_vtqueue.core.histograms import ERROR
 from tests.project import tasks
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
+from . import inside
 from .database import Database
 from .running import Running, Start
 
@@ -35,7 +35,7 @@ def timed(database: Database, column: str) -> int:
 
 def test_statistics_appear_while_it_works_and_add_up(database: Database, start_worker: Start) -> None:
     """Each attempt is counted once: the first ones can be read soon, all of them when the worker has left."""
-    worker = start_worker(constants={"worker.statistics.PERIOD": 0.5})
+    worker = start_worker(constants=inside.tuned(statistics=0.5))
     ids = database.enqueue_many(tasks.add, [(1, 2)] * 500)
     wait_until(lambda: sums(database)[0] > 0)
     assert not worker.ended()
@@ -57,7 +57,7 @@ def test_times_are_those_of_the_jobs(database: Database, drain: Callable[..., Ru
     database.write("UPDATE vtqueue_job SET due_at = due_at - 3600000000 WHERE id = ?", job_id)
     drain()
     flow = throughput.read(ALIAS)["default"]
-    assert flow.wait.p50 == pytest.approx(3600, rel=ERROR + 0.02)
+    assert flow.wait.p50 == pytest.approx(3600, rel=inside.ERROR_OF_PERCENTILES + 0.02)
     assert 0 < (flow.run.p99 or 0) < 60
 
 
@@ -74,7 +74,7 @@ def test_what_a_dead_worker_held_is_counted_by_another(
     if not proven:
         [row] = database.workers()
         os.unlink(row["doorbell"])
-        database.write("UPDATE vtqueue_job SET lease_until = 1, lease_us = 300000")
+        inside.lease_ended(database)
     other = start_worker()
     wait_until(lambda: database.letter(job_id))
     assert other.terminate() == 0

@@ -14,20 +14,20 @@ from uuid import UUID
 
 import pytest
 
-from django_vtqueue.core import clock
 from tests.project import forks, tasks
 
 from ..postgresql import Server
 from ..waiting import wait_until
-from .conftest import PATCHED, ROOT, both_engines, environment
+from . import inside
+from .conftest import ROOT, both_engines, environment, patched
 from .database import Database
 from .held import begin, executions
 from .running import MANAGE, PATIENCE, Running, Start, python
 
 SIGNALS = [signal.SIGTERM, signal.SIGINT]
 ALL_SIGNALS = [*SIGNALS, signal.SIGHUP]
-# For how long others may not take what was given back (microseconds): on a busy machine it takes long to look.
-LONG_HIDDEN = {"worker.shutdown.HIDDEN_FOR": 20_000_000}
+# For how long others may not take what was given back: on a busy machine it takes long to look.
+LONG_HIDDEN = inside.tuned(hidden_us=20 * inside.SECOND)
 
 
 @pytest.mark.parametrize("number", ALL_SIGNALS)
@@ -52,7 +52,7 @@ def assert_given_back(database: Database, worker: Running, job_id: str) -> None:
     assert (job["state"], job["worker_id"], job["attempts"], job["claims"]) == ("READY", "", 0, 1)
     [entry] = database.history(job_id)
     assert (entry["number"], entry["outcome"]) == (1, "released")
-    assert job["visible_at"] - entry["ended"] == 1_000_000
+    assert job["visible_at"] - entry["ended"] == inside.SECOND
     assert "gave back 1 job" in worker.log
 
 
@@ -209,8 +209,7 @@ def test_nothing_keeps_a_worker_that_has_given_its_jobs_back(database: Database,
     """A worker whose output is not read, and whose job has threads of its own, is gone before others may take it."""
     job_id = database.enqueue(forks.write_and_hang, str(tmp_path))
     ours, theirs = os.pipe()
-    program = PATCHED.format(constants=LONG_HIDDEN, manage=MANAGE)
-    command = python("-c", program, "vtworker", "--no-reload", "--threads", "1")
+    command = python(*patched(LONG_HIDDEN), "vtworker", "--no-reload", "--threads", "1")
     with (tmp_path / "errors").open("wb") as errors:
         worker = subprocess.Popen(command, env=environment(database, PYTHONUNBUFFERED=""), stdout=theirs, stderr=errors)
     os.close(theirs)
@@ -222,7 +221,7 @@ def test_nothing_keeps_a_worker_that_has_given_its_jobs_back(database: Database,
             worker.send_signal(signal.SIGTERM)
             worker.send_signal(signal.SIGINT)
             assert worker.wait(PATIENCE) in (0, 1)
-            assert clock.now() < database.job(job_id)["visible_at"]
+            assert inside.now() < database.job(job_id)["visible_at"]
         finally:
             worker.kill()
             worker.wait()
@@ -246,7 +245,7 @@ def test_no_log_handler_keeps_a_worker_that_has_given_its_jobs_back(
     job_id = begin(database, tmp_path)
     worker.signal(*SIGNALS)
     assert worker.wait() == 1
-    assert clock.now() < database.job(job_id)["visible_at"]
+    assert inside.now() < database.job(job_id)["visible_at"]
     assert database.outcomes(job_id) == ["released"]
 
 
@@ -276,7 +275,7 @@ def test_a_server_that_gives_no_answer_keeps_no_worker(
     database: Database, start_worker: Start, tmp_path: Path, server: Server, busy: bool, options: tuple[str, ...]
 ) -> None:
     """After a second signal, or --shutdown-timeout, the worker ends and says why; what it held is not touched."""
-    worker = start_worker(*options, constants={"worker.stop_signals.ANSWERED_WITHIN": 2})
+    worker = start_worker(*options, constants=inside.tuned(answered=2))
     job_id = begin(database, tmp_path) if busy else ""
     with standing_still(database, server):
         worker.signal(*SIGNALS[: 1 if options else 2])
@@ -287,7 +286,7 @@ def test_a_server_that_gives_no_answer_keeps_no_worker(
         assert (database.job(job_id)["state"], database.job(job_id)["claims"]) == ("RUNNING", 1)
 
 
-QUICKLY = {"worker.silence.LOOK": 0.2}  # seconds, 1 else
+QUICKLY = inside.tuned(silence_look=0.2)  # seconds, 1 else
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
@@ -325,10 +324,9 @@ def test_a_busy_worker_waits_for_a_server_that_gives_no_answer(
 @pytest.mark.parametrize("command", ["vtqueue", "vtworker"])
 def test_a_command_that_gets_no_answer_says_so(database: Database, start: Start, server: Server, command: str) -> None:
     """A person who looks at the queue, or starts a worker, is told what they wait for, and one signal ends it."""
-    constants = {"management.output.SILENCE": 0.5, "worker.stop_signals.BEGUN_WITHIN": 1}
-    program = PATCHED.format(constants=constants, manage=MANAGE)
+    program = patched(inside.tuned(command_silence=0.5, begun=1))
     with standing_still(database, server):
-        running = start("-c", program, command, "status" if command == "vtqueue" else "--no-reload")
+        running = start(*program, command, "status" if command == "vtqueue" else "--no-reload")
         running.wait_for("Database 'default' has given no answer yet.")
         running.signal(signal.SIGINT)
         assert running.wait() != 0
@@ -353,7 +351,7 @@ def test_a_server_that_answers_nobody_keeps_no_worker_that_begins(
     os.kill(server.pid, signal.SIGSTOP)
     others = connections_to(server)
     try:
-        worker = start_worker(ready=False, constants={"worker.stop_signals.BEGUN_WITHIN": 2})
+        worker = start_worker(ready=False, constants=inside.tuned(begun=2))
         wait_until(lambda: handles(worker, signal.SIGTERM) and connections_to(server) > others)
         worker.signal(signal.SIGTERM)
         assert worker.wait() == 1, worker.log
@@ -362,30 +360,21 @@ def test_a_server_that_answers_nobody_keeps_no_worker_that_begins(
     assert "gives no answer" in worker.log
 
 
-SLOW = """
-import sys
-import django
-django.setup()
-from django_vtqueue.worker import child_process
-child_process.SLOW_START = 0.5
-sys.argv = ["manage.py", "vtworker", "--no-reload", "--processes", "2"]
-from django.core.management import execute_from_command_line
-execute_from_command_line()
-"""
-HANGS_IN_CHILDREN = """
+HANGS_IN_CHILDREN = f"""
 import os, pathlib, sys, time
-if any("child_main" in each for each in sys.orig_argv):
+if {inside.IS_CHILD}:
     pathlib.Path(__file__).with_name(str(os.getpid())).touch()
     time.sleep(600)
 """
 
 
-def test_a_child_that_hangs_in_an_import_is_named(database: Database, start: Start, tmp_path: Path) -> None:
+def test_a_child_that_hangs_in_an_import_is_named(database: Database, start_worker: Start, tmp_path: Path) -> None:
     """A child that does not get ready is told of once, can be asked what it does, and does not hold up the end."""
     (tmp_path / "hanging").mkdir()
     (tmp_path / "hanging" / "__init__.py").touch()
     (tmp_path / "hanging" / "tasks.py").write_text(HANGS_IN_CHILDREN)
-    worker = start("-c", SLOW, PYTHONPATH=f"{ROOT}{os.pathsep}{tmp_path}", VTQUEUE_TEST_APPS="hanging")
+    path, slow = f"{ROOT}{os.pathsep}{tmp_path}", inside.tuned(slow_start=0.5)
+    worker = start_worker("--processes", "2", ready=False, constants=slow, PYTHONPATH=path, VTQUEUE_TEST_APPS="hanging")
     told = re.compile(r"^process (\d+) is not ready after .* \(kill -USR1 \1 shows where\)$", re.MULTILINE)
     wait_until(lambda: len(told.findall(worker.log)) == 2 or worker.ended())
     children = list(map(int, told.findall(worker.log)))

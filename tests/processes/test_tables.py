@@ -10,6 +10,7 @@ import pytest
 from tests.project import tasks
 
 from ..waiting import wait_until
+from . import inside
 from .database import Database
 from .running import MANAGE, Start
 
@@ -45,7 +46,7 @@ def test_a_database_that_is_not_there(database: "ServerDatabase", start_worker: 
     """A worker waits for it, for it may be restored; a drain does so for a while, then says why it ends."""
     missing = {"VTQUEUE_TEST_CONNECTION": json.dumps({**database.settings(), "NAME": "nowhere"})}
     worker = start_worker(ready=False, **missing)
-    soon = {"management.commands.vtworker.PATIENCE": 0.2, "management.commands.vtworker.LOOK_FOR_TABLES": 0.05}
+    soon = inside.tuned(reached=0.2, tables_look=0.05)
     drain = start_worker("--drain", ready=False, constants=soon, **missing)
     assert drain.wait() == 1
     assert re.fullmatch(r"CommandError: Database 'default': .*\"nowhere\" does not exist", drain.log.splitlines()[-1])
@@ -56,7 +57,7 @@ def test_a_database_that_is_not_there(database: "ServerDatabase", start_worker: 
 
 def test_a_file_that_cannot_be_opened(database: Database, start_worker: Start, tmp_path: Path) -> None:
     """That of SQLite may be in a folder that is not there yet: a drain waits no longer for it than for a server."""
-    soon = {"management.commands.vtworker.PATIENCE": 0.2, "management.commands.vtworker.LOOK_FOR_TABLES": 0.05}
+    soon = inside.tuned(reached=0.2, tables_look=0.05)
     missing = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(tmp_path / "none" / "db.sqlite3")}
     drain = start_worker("--drain", ready=False, constants=soon, VTQUEUE_TEST_CONNECTION=json.dumps(missing))
     assert drain.wait() == 1

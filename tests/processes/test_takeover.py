@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from django_vtqueue import Queue
-from django_vtqueue.core import clock
 from tests.project import tasks
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
 from .database import Database
 from .held import begin, executions
+from .inside import SECOND, lease_taken, now
 from .running import PATIENCE, Start
 
 LEASE = 5.0  # seconds: a holder has a third of it after a lock, which is enough on a busy machine too
@@ -26,12 +26,12 @@ def lock_around_the_end(database: Database, job_id: str, after: float) -> None:
     before = database.job(job_id)["visible_at"]
     wait_until(lambda: database.job(job_id)["visible_at"] != before, PATIENCE, every=0.002)
     with database.locked():
-        ends_at = database.job(job_id)["visible_at"] / clock.SECOND
+        ends_at = database.job(job_id)["visible_at"] / SECOND
         time.sleep(max(ends_at + after - time.time(), 0))
 
 
 def wait_until_renewed(database: Database, job_id: str) -> None:
-    wait_until(lambda: database.job(job_id)["visible_at"] > clock.now())
+    wait_until(lambda: database.job(job_id)["visible_at"] > now())
 
 
 def test_a_lock_that_ends_around_the_end_of_a_lease(database: Database, start_worker: Start, tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_moments_between_locks_after_the_end_of_a_lease(
         lock_around_the_end(database, job_id, 2.1)
         time.sleep(0.05)
         with database.locked():
-            renewed = database.job(job_id)["visible_at"] > clock.now()
+            renewed = database.job(job_id)["visible_at"] > now()
         wait_until_renewed(database, job_id)
         if renewed:
             break
@@ -97,7 +97,7 @@ def test_a_standstill_beside_a_lease_that_its_task_has_given(
     workers.sort(key=lambda worker: (worker.pid != holder) ^ bool(first))
     for worker in workers:
         worker.stop()
-    wait_until(lambda: database.job(job_id)["visible_at"] + clock.SECOND < clock.now())
+    wait_until(lambda: database.job(job_id)["visible_at"] + SECOND < now())
     for worker in workers:
         worker.go_on()
         time.sleep(0.3)  # so long the other one is late, which is no wait for it
@@ -130,8 +130,8 @@ def test_an_extension_in_a_handler_is_never_shorter(
     run(start, start_worker, tmp_path)
     job_id = Queue("raw", using=ALIAS, visibility_timeout=60).publish([str(tmp_path), 0.5]).hex
     wait_until((tmp_path / "1started").exists)
-    assert database.job(job_id)["visible_at"] > clock.now() + 30 * clock.SECOND
-    assert database.job(job_id)["lease_us"] == 60 * clock.SECOND
+    assert database.job(job_id)["visible_at"] > now() + 30 * SECOND
+    assert database.job(job_id)["lease_us"] == 60 * SECOND
     (tmp_path / "go").touch()
     database.wait_for(job_id)
     assert database.job(job_id)["claims"] == 1
@@ -149,7 +149,7 @@ def test_a_delay_survives_the_start_of_workers(
     other = Queue("raw", using=ALIAS).publish("other").hex
     (tmp_path / "go").touch()
     database.wait_for(other)
-    rows = database.rows("SELECT attempts, due_at > ? AS later FROM vtqueue_job WHERE id <> ?", clock.now(), other)
+    rows = database.rows("SELECT attempts, due_at > ? AS later FROM vtqueue_job WHERE id <> ?", now(), other)
     assert Counter((row["attempts"], row["later"]) for row in rows) == {(1, 1): len(ids)}
 
 
@@ -165,7 +165,7 @@ def test_an_interrupted_job_keeps_its_place_in_the_line(
         worker.signal(stop)
         worker.wait()
         if stop == signal.SIGTERM:
-            wait_until(lambda: database.job(first)["visible_at"] < clock.now())
+            wait_until(lambda: database.job(first)["visible_at"] < now())
         worker = start_worker("--threads", "1", "--shutdown-timeout", "0", "--queues", "default", ready=False)
         wait_until(lambda: len(executions(tmp_path)) == times)  # noqa: B023
         assert not order.exists()
@@ -187,7 +187,7 @@ def test_a_standstill_while_the_other_consumer_works(database: Database, start: 
     holder = next(each for each in consumers if f":{each.pid}:" in database.job(jobs[0])["worker_id"])
     other = next(each for each in consumers if each is not holder)
     database.stop(*consumers)
-    wait_until(lambda: all(database.job(job)["visible_at"] + clock.SECOND < clock.now() for job in jobs))
+    wait_until(lambda: all(database.job(job)["visible_at"] + SECOND < now() for job in jobs))
     (tmp_path / "go").touch()
     other.go_on()
     database.wait_for(jobs[1])
@@ -208,8 +208,7 @@ def test_a_worker_that_claims_what_it_runs_does_not_begin_it_again(
     """
     worker = start_worker("--threads", "2")
     job_id = begin(database, tmp_path)
-    given_back = "state = 'READY', worker_id = '', lease_until = NULL"
-    database.write(f"UPDATE vtqueue_job SET {given_back}")
+    lease_taken(database)
     wait_until(lambda: database.job(job_id)["claims"] == 2)
     (tmp_path / "go").touch()
     database.wait_for(job_id)

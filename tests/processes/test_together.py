@@ -12,6 +12,7 @@ import pytest
 from tests.project import tasks
 
 from ..waiting import wait_until
+from . import inside
 from .database import Database
 from .running import Start
 
@@ -28,7 +29,7 @@ def test_four_workers_and_two_publishers_run_every_job_once(
     """
     done = tmp_path / "done"
     done.mkdir()
-    workers = [start_worker(ready=False, constants={"worker.heartbeat.HEARTBEAT": 2}) for _ in range(4)]
+    workers = [start_worker(ready=False, constants=inside.tuned(heartbeat=2)) for _ in range(4)]
     wait_until(lambda: len(database.workers()) == 4)  # each looks for jobs by then
     publishers = [start("-m", "tests.processes.publisher", str(PUBLISHED), str(done)) for _ in range(2)]
     assert [publisher.wait() for publisher in publishers] == [0, 0], [publisher.log for publisher in publishers]

@@ -17,6 +17,7 @@ from ..conftest import ALIAS
 from ..waiting import wait_until
 from .database import Database
 from .held import lines
+from .inside import last_attempt
 from .running import Start
 
 KINDS = pytest.mark.parametrize("processes", ["1", "2"], ids=["threads", "children"])
@@ -237,7 +238,7 @@ def test_what_waits_for_its_turn_dies_with_no_worker(database: Database, start_w
     """A worker that is killed takes no attempt of those along that have not begun."""
     first = database.enqueue(writers.say_and_sleep, str(tmp_path / "first"), 600)
     waiting = database.enqueue_many(writers.append, [("x",)] * 3)
-    database.write("UPDATE vtqueue_job SET max_attempts = 1")
+    last_attempt(database)
     worker = start_worker()
     wait_until((tmp_path / "first").exists)
     wait_until(lambda: all(database.job(job)["state"] == "RUNNING" for job in waiting))

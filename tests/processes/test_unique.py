@@ -8,12 +8,12 @@ from django.db import transaction
 from pytest_django import Settings
 
 from django_vtqueue import Queue
-from django_vtqueue.core import clock
-from django_vtqueue.queue.pauses import pause
+from django_vtqueue.control import pause
 from tests.project import tasks, writers
 
 from ..conftest import ALIAS
 from ..waiting import wait_until
+from . import inside
 from .database import Database
 from .held import begin
 from .running import Start
@@ -22,8 +22,7 @@ from .running import Start
 @pytest.fixture(autouse=True)
 def same_settings(settings: Settings, database: Database) -> None:
     """Give this process the settings of the workers: those say where the doorbells are."""
-    options = {**database.options, "database": ALIAS}
-    settings.TASKS = {"default": {"BACKEND": "django_vtqueue.backend.VTQueueBackend", "QUEUES": [], "OPTIONS": options}}
+    settings.TASKS = database.tasks
 
 
 def test_a_worker_buries_what_has_expired(database: Database, start_worker: Start, tmp_path: Path) -> None:
@@ -35,10 +34,10 @@ def test_a_worker_buries_what_has_expired(database: Database, start_worker: Star
     own = database.enqueue(tasks.note_soon, str(done), "own")
     paused = database.enqueue(tasks.note_soon.using(queue_name="paused"), str(done), "paused")
     given_back = database.enqueue(tasks.note_soon.using(queue_name="paused"), str(done), "given back")
-    database.write("UPDATE vtqueue_job SET lease_until = 1 WHERE id = ?", given_back)
+    inside.given_back(database, given_back)
     raw = Queue("raw", using=ALIAS).publish({}, expires=0.2).hex
     pause("paused", using=ALIAS)
-    wait_until(lambda: clock.now() > database.job(raw)["start_by"])
+    wait_until(lambda: inside.now() > database.job(raw)["start_by"])
     worker = start_worker()
     wait_until(lambda: all(map(database.letter, (own, paused, given_back, raw))))
     wait_until(lambda: len(worker.lines("dead ")) >= 3)
