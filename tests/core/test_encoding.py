@@ -2,6 +2,7 @@
 
 import re
 from collections import UserDict, deque
+from contextlib import suppress
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -16,7 +17,7 @@ from hypothesis import given
 from django_vtqueue.core import encoding
 from django_vtqueue.models import Job
 
-from .texts import values
+from .texts import stored, values
 
 
 @given(values)
@@ -25,6 +26,17 @@ def test_json_round_trip(value: Any) -> None:
     again = encoding.decode(encoding.encode(value))
     assert again == value
     assert repr(again) == repr(value)
+
+
+@given(stored)
+def test_any_stored_text(text: str) -> None:
+    """A stored text is a value, or damaged; nothing else comes out of it."""
+    try:
+        value = encoding.decode(text)
+    except ValueError:
+        return
+    with suppress(TypeError):
+        assert encoding.decode(encoding.encode(value)) == value
 
 
 @given(values)

@@ -2,13 +2,13 @@
 
 import json
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from django_vtqueue.core import failures, history
 
-from .texts import values
+from .texts import json_values, stored, values
 
 
 def ended(number: int) -> history.Entry:
@@ -80,3 +80,21 @@ def test_a_history_is_bounded() -> None:
     for number in range(120):
         text = history.append(text, history.entry(number, "w", 1, 2, history.FAILED, failure))
     assert len(text) < 50 * (failures.MAX_TRACEBACK + failures.MAX_MESSAGE + 500) < 1_000_000
+
+
+ENTRIES = st.lists(
+    st.dictionaries(st.sampled_from([*history.Entry.__annotations__, "x"]), json_values, max_size=5), max_size=4
+)
+
+
+@given(stored | ENTRIES.map(json.dumps))
+@example('[{"number": 1e400}]')
+@example('[{"x": NaN}]')
+def test_any_history(text: str) -> None:
+    """It is read, counted and added to, whatever it is; the new entry is always there."""
+    number = history.number(text)
+    assert number >= 1
+    assert history.crashes(text) >= 0
+    assert len(history.workers(history.read(text))) == number - 1
+    new = history.entry(number, "w", 1, 2, history.FAILED, None)
+    assert new in history.read(history.append(text, new))

@@ -13,10 +13,15 @@ from hypothesis import strategies as st
 from pytest_django import Settings
 
 from django_vtqueue import Queue, TaskContext, enqueue_many, task
+from django_vtqueue.core.job import HeldJob
 from django_vtqueue.core.masks import MASKED
+from django_vtqueue.exceptions import DamagedPayload
 from django_vtqueue.models import Job
 from django_vtqueue.tasks.compat import Task, task_backends
+from django_vtqueue.tasks.results import call_of
 from django_vtqueue.testing import run_pending
+
+from ..core.texts import stored
 
 FRAMEWORK = Task.__module__.rpartition(".")[0]  # django.tasks or django_tasks
 DUMMY = f"{FRAMEWORK}.backends.dummy.DummyBackend"
@@ -285,3 +290,17 @@ def test_the_context_is_not_passed_by_the_caller(db: None) -> None:
     with pytest.raises(TypeError, match="'context' is passed by the worker"):
         with_any_options.enqueue(context=3)
     with_any_options.enqueue(other=3)
+
+
+# -- the call of a row ----------------------------------------------------------------------------------------------
+
+
+@given(stored)
+def test_the_call_of_a_row(text: str) -> None:
+    """A payload is the arguments of a call, or damaged."""
+    try:
+        args, kwargs = call_of(HeldJob("0" * 32, "q", "app.t", 0, 0, 1, 1, 1, "w", 1, 0, 0, text, "[]", 0))
+    except DamagedPayload:
+        return
+    assert isinstance(args, list)
+    assert isinstance(kwargs, dict)
