@@ -1,7 +1,7 @@
 """What may happen to a queue, step by step, in any order."""
 
 from contextlib import nullcontext, suppress
-from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -9,24 +9,26 @@ from django.db import transaction
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
-from django_vtqueue import Queue, QueueFull, control
-from django_vtqueue.core import history, states, unique
-from django_vtqueue.core.failures import recorded
-from django_vtqueue.core.ids import new_id, process_worker_id
-from django_vtqueue.core.job import NewJobs, Scope
-from django_vtqueue.core.settlement import abandoned, failed, released, released_unfinished, succeeded
+from django_vtqueue import Queue, QueueFull, control, requeue
 from django_vtqueue.exceptions import DuplicateJob, WorkerDied
-from django_vtqueue.queue import dead_letters
-from django_vtqueue.queue.clock_repair import ClockRepair
-from django_vtqueue.queue.discarding import discard_jobs, discard_letters
-from django_vtqueue.queue.ended_leases import bury_overdue
-from django_vtqueue.queue.settling import settle
-from django_vtqueue.queue.unique import insert_with_keys
 
-from .agreement import BUDGETS, LEASES, NAMES, TABLES, Agreement, hexadecimal
+from . import stored
+from .agreement import BUDGETS, LEASES, NAMES, Agreement
+from .inside import (
+    abandoned,
+    failed,
+    have_kept_up,
+    held_of,
+    new_id,
+    own_worker_id,
+    released,
+    released_unfinished,
+    set_max_depth,
+    succeeded,
+)
 from .model import ModelJob
+from .words import DEAD, DONE, ERROR, FAILED, KEEP, READY, REPLACE, RUNNING, SECOND, START, SUCCESSFUL, WORKER_DIED
 
-SECOND = 1_000_000
 KEPT = 86_400 * SECOND  # the default of result_ttl
 
 pick = st.integers(0, 50)
@@ -72,8 +74,8 @@ class QueueAgainstModel(Agreement):
     @rule(
         name=names,
         keys=st.sampled_from([["k"], ["k"], ["j"], ["k", "k"], ["j", None, "k"]]),
-        until=st.sampled_from([unique.DONE, unique.START]),
-        on_duplicate=st.sampled_from([unique.KEEP, unique.KEEP, unique.REPLACE, unique.ERROR]),
+        until=st.sampled_from([DONE, START]),
+        on_duplicate=st.sampled_from([KEEP, KEEP, REPLACE, ERROR]),
         raw=st.sampled_from([True, True, False]),
         delay=delays,
         expires=expiries,
@@ -89,29 +91,30 @@ class QueueAgainstModel(Agreement):
         expires: int | None,
     ) -> None:
         """What is stored, replaced, found or refused is what the model says, for one or several at once."""
-        now, jobs = self.clock.instant, [(new_id(), "{}") for _ in keys]
+        now, ids = self.clock.instant, [new_id() for _ in keys]
         due_at = now + delay * SECOND
         start_by = None if expires is None else due_at + expires * SECOND
-        replace = on_duplicate == unique.REPLACE
-        task = "" if raw else "app.task"
-        new = NewJobs(name, task, 0, 3, 5 * SECOND, now, due_at, jobs, start_by, keys, until, replace)
-        ids = [job_id for job_id, _ in jobs]
-        expected = self.model.publish_unique(
-            *(ids, keys, on_duplicate, now),
-            **{"queue": name, "raw": raw, "priority": 0, "due_at": due_at, "lease": 5 * SECOND, "max_attempts": 3},
-            **{"until": until, "start_by": start_by},
-        )
+        given: dict[str, Any] = {
+            "queue": name,
+            "raw": raw,
+            "priority": 0,
+            "due_at": due_at,
+            "lease": 5 * SECOND,
+            "max_attempts": 3,
+        }
+        given |= {"until": until, "start_by": start_by}
+        expected = self.model.publish_unique(ids, keys, on_duplicate, now, **given)
         try:
-            duplicates = insert_with_keys(self.engine, new, on_duplicate)
+            found = self.hands.publish_unique(ids, keys, on_duplicate, now, **given)
         except DuplicateJob:
             assert expected is None
         else:
-            assert [duplicates.get(index, job_id) for index, job_id in enumerate(ids)] == expected
+            assert found == expected
 
     @rule(
         name=names,
-        until=st.sampled_from([unique.DONE, unique.START]),
-        on_duplicate=st.sampled_from([unique.KEEP, unique.REPLACE, unique.ERROR]),
+        until=st.sampled_from([DONE, START]),
+        on_duplicate=st.sampled_from([KEEP, REPLACE, ERROR]),
         seconds=st.sampled_from([0, 3]),
         requeued=st.booleans(),
     )
@@ -120,7 +123,7 @@ class QueueAgainstModel(Agreement):
         for priority in (7, 0):
             self.enqueue(name, priority, 0, 0)
             self.tables_and_model_agree()
-        self.publish_unique(name, ["k"], until, unique.KEEP, False, 0, 3)
+        self.publish_unique(name, ["k"], until, KEEP, False, 0, 3)
         self.tables_and_model_agree()
         self.clock.advance(seconds)
         if not (seconds and requeued):
@@ -140,15 +143,13 @@ class QueueAgainstModel(Agreement):
     def bury_overdue(self, limit: int) -> None:
         """A worker buries what no claim comes across."""
         now = self.clock.instant
-        with self.engine.transaction():
-            endings = bury_overdue(self.engine, self.engine.overdue(limit, now), "w0", now)
-        assert self.model.bury_overdue(now, limit, [ending.job.id for ending in endings])
+        assert self.model.bury_overdue(now, limit, self.hands.bury_overdue(limit, "w0", now))
 
     @rule(name=names, count=st.integers(1, 3), most=st.sampled_from([3, 1, 4]))
     def publish_if_there_is_room(self, name: str, count: int, most: int) -> None:
         """So small a ``max_depth`` is exact: what fits is stored, and of what does not fit nothing is."""
         queue = Queue(name, self.alias, LEASES[name], BUDGETS[name])
-        queue.options = replace(queue.options, max_depth=most)
+        set_max_depth(queue, most)
         depth, ids = self.model.depth(name, self.clock.instant), list[UUID]()
         with pytest.raises(QueueFull) if depth + count > most else nullcontext() as full:
             ids = queue.publish_many([None] * count)
@@ -163,10 +164,10 @@ class QueueAgainstModel(Agreement):
         lease=leases,
     )
     def enqueue(self, name: str, priority: int, delay: int, attempts: int, lease: int = 5) -> None:
-        now, job_id = self.clock.instant, new_id()
-        new = NewJobs(name, "app.task", priority, attempts, lease * SECOND, now, now + delay * SECOND, [(job_id, "{}")])
-        self.engine.insert(new)
-        self.published([job_id], name, False, priority, delay, lease * SECOND, attempts)
+        now = self.clock.instant
+        due_at, lease_us = now + delay * SECOND, lease * SECOND
+        job_id = self.hands.enqueue(name, now, priority=priority, due_at=due_at, lease=lease_us, max_attempts=attempts)
+        self.published([job_id], name, False, priority, delay, lease_us, attempts)
 
     def published(
         self,
@@ -191,7 +192,7 @@ class QueueAgainstModel(Agreement):
     )
     def claim_as_worker(self, holder: int, kinds: set[bool], name: str | None, limit: int, ahead: int = 0) -> None:
         queues, worker = (name,) if name else None, self.workers[holder]
-        jobs = self.taken([Scope(queues, raw) for raw in kinds], limit, worker, ahead)
+        jobs = self.hands.claim(name, kinds, limit, worker, self.clock.instant, ahead)
         leased, *_ = self.model.claim(queues, kinds, limit, worker, self.clock.instant, None, ahead)
         assert [job.id for job in jobs] == leased
         self.hold([(job, None) for job in jobs if job.begun])
@@ -205,7 +206,7 @@ class QueueAgainstModel(Agreement):
         self.tables_and_model_agree()
         self.claim_as_worker(holder, {False}, name, 1, 3)
         self.tables_and_model_agree()
-        held = [row for row in self.model.jobs.values() if row.state == states.RUNNING]
+        held = [row for row in self.model.jobs.values() if row.state == RUNNING]
         for row in held[which % (2 * len(held)) :][:1] if held else ():
             assert bool(control.cancel([row.id], using=self.alias)) == self.model.cancel(row, self.clock.instant)
 
@@ -214,13 +215,10 @@ class QueueAgainstModel(Agreement):
     def begin_one(self, told: bool) -> None:
         """A thread takes what was claimed ahead; the row is told of it now, or by its end."""
         held, now = self.ahead.pop(0), self.clock.instant
-        held.attempts, held.started_at = 1, now
+        self.hands.begin(held, now, told=told)
         self.tokens.append((held, None))
-        if told:
-            with self.engine.transaction():
-                self.engine.start_attempts([held], now)
-            if row := self.model.held(held):
-                row.attempts, row.begun = 1, True
+        if told and (row := self.model.held(held)):
+            row.attempts, row.begun = 1, True
 
     @precondition(lambda self: self.ahead)
     @rule()
@@ -228,8 +226,7 @@ class QueueAgainstModel(Agreement):
         """All that has not begun is given back; what was asked to stop among it ends, and costs no other anything."""
         now, held, self.ahead = self.clock.instant, self.ahead, []
         rows = {job.key: self.model.held(job) for job in held}
-        with self.engine.transaction():
-            lost = settle(self.engine, [released(job) for job in held])
+        lost = self.hands.settle(*map(released, held))
         assert lost >= {key for key, row in rows.items() if row is None}  # nothing tells whose a mere release was
         for row in filter(None, rows.values()):
             self.model.release(row, now)
@@ -238,9 +235,9 @@ class QueueAgainstModel(Agreement):
     def claim_from_queue(self, name: str, limit: int) -> None:
         now = self.clock.instant
         jobs = self.queues[name].claim_many(limit)
-        leased, now = self.model.claim_from_queue(name, limit, process_worker_id(), now, LEASES[name] * SECOND)
+        leased, now = self.model.claim_from_queue(name, limit, own_worker_id(), now, LEASES[name] * SECOND)
         assert ([job.id.hex for job in jobs], self.clock.instant) == (leased, now)
-        self.hold([(job._held, job) for job in jobs])
+        self.hold([(held_of(job), job) for job in jobs])
 
     @precondition(lambda self: self.tokens)
     @rule(which=pick, ttl=ttls)
@@ -258,9 +255,8 @@ class QueueAgainstModel(Agreement):
             wait = wait or 0
             mine = self.told(lambda: job.nack(delay or 0))
         else:
-            failure = recorded(ValueError, "no luck")
-            mine = self.settle(held, failed(held, history.FAILED, failure, now, wait))
-        self.agree(held, mine, lambda row: self.model.fail(row, history.FAILED, now, wait))
+            mine = self.settle(held, failed(held, FAILED, now, wait))
+        self.agree(held, mine, lambda row: self.model.fail(row, FAILED, now, wait))
 
     @precondition(lambda self: self.tokens)
     @rule(which=pick)
@@ -274,8 +270,7 @@ class QueueAgainstModel(Agreement):
     def renew(self, which: int) -> None:
         """Leases that are kept up are renewed, also when they have ended while no other worker has the job."""
         now, (held, _) = self.clock.instant, self.token(which)
-        with self.engine.transaction():
-            mine = not self.engine.renew([held], now)
+        mine = self.hands.renew(now, held)
         row = self.model.held(held)
         assert mine == (row is not None)
         if row:
@@ -288,7 +283,8 @@ class QueueAgainstModel(Agreement):
         now, (held, job) = self.clock.instant, self.token(which)
         if job is None:
             return
-        row, job._kept_up = self.model.held(held), kept_up
+        row = self.model.held(held)
+        have_kept_up(job, kept_up)
         mine = self.told(lambda: job.extend(seconds))
         assert mine == bool(row and row.held(now))
         if row and mine:
@@ -317,8 +313,7 @@ class QueueAgainstModel(Agreement):
         """A worker that leaves at once gives back what may still be running, hidden for a second."""
         now, worker = self.clock.instant, self.workers[holder]
         held = [held for held, _ in self.tokens if held.worker_id == worker and self.model.held(held)]
-        with self.engine.transaction():
-            assert not settle(self.engine, [released_unfinished(job, now, now + SECOND) for job in held])
+        assert not self.hands.settle(*(released_unfinished(job, now, now + SECOND) for job in held))
         for job in held:
             self.agree(job, True, lambda row: self.model.break_off(row, now, now + SECOND))
         self.crash(holder)
@@ -327,37 +322,31 @@ class QueueAgainstModel(Agreement):
     @rule()
     def restart(self) -> None:
         """A process that starts looks for what a clock ahead has stamped; where none was it changes nothing."""
-        clock_repair, found, after = ClockRepair(self.engine), [], 0
-        while clock_repair.go_on() or clock_repair.unfinished():
-            pass
-        while after is not None:
-            found, after = self.engine.stamped_ahead(after, self.clock.instant, 3)
-            assert found == []
+        assert self.hands.repair_clocks(self.clock.instant) == []
 
     @rule(holder=holders, delay=delays)
     def be_found_dead(self, holder: int, delay: int) -> None:
         """Others end the leases of a worker, with or without a backoff; it may still be there, and come back."""
-        now, worker, died = self.clock.instant, self.workers[holder], recorded(WorkerDied, "It died.")
-        held = self.engine.held_by(worker)
-        with self.engine.transaction():
-            endings = [
-                released(job)
-                if not job.begun
-                else failed(job, history.WORKER_DIED, died, now, delay * SECOND)
-                if delay
-                else abandoned(job, history.WORKER_DIED, died, now)
-                for job in held
-            ]
-            assert not settle(self.engine, endings)
+        now, worker = self.clock.instant, self.workers[holder]
+        held = self.hands.held_by(worker)
+        endings = [
+            released(job)
+            if not job.begun
+            else failed(job, WORKER_DIED, now, delay * SECOND, WorkerDied)
+            if delay
+            else abandoned(job, WORKER_DIED, now)
+            for job in held
+        ]
+        assert not self.hands.settle(*endings)
         rows = [row for job in held if (row := self.model.held(job))]
         assert len(rows) == len(held)
         for row in rows:
             if not row.begun:
                 self.model.give_back(row, now)
             elif delay:
-                self.model.fail(row, history.WORKER_DIED, now, delay * SECOND)
+                self.model.fail(row, WORKER_DIED, now, delay * SECOND)
             else:
-                self.model.interrupt(row, history.WORKER_DIED, now)
+                self.model.interrupt(row, WORKER_DIED, now)
 
     @precondition(many)
     @rule(name=names, times=st.sampled_from([1, 25]))
@@ -365,7 +354,7 @@ class QueueAgainstModel(Agreement):
         """A job that is tried again and again has a history with a gap."""
         self.enqueue(name, 100, 0, 0) if not any(self.worn(row) for row in self.model.jobs.values()) else None
         [row] = [row for row in self.model.jobs.values() if self.worn(row)][:1]
-        for _ in range(times if row.state == states.READY else 0):
+        for _ in range(times if row.state == READY else 0):
             self.clock.instant = max(self.clock.instant, row.due_at) + 1
             self.claim_as_worker(0, {False}, row.queue, 1)
             if not self.tokens or self.model.held(self.tokens[-1][0]) is not row:  # another one was before it
@@ -373,14 +362,14 @@ class QueueAgainstModel(Agreement):
             self.fail(0, 0)
 
     def worn(self, row: ModelJob) -> bool:
-        return (row.raw, row.priority, row.max_attempts) == (False, 100, 0) and row.state != states.SUCCESSFUL
+        return (row.raw, row.priority, row.max_attempts) == (False, 100, 0) and row.state != SUCCESSFUL
 
     @rule(which=pick)
     def requeue(self, which: int) -> None:
-        dead = [row for row in self.model.jobs.values() if row.state == states.FAILED]
+        dead = [row for row in self.model.jobs.values() if row.state == DEAD]
         for row in dead[which:][:1] or self.some_job(which):
-            moved = dead_letters.requeue(row.id, using=self.alias)
-            moves = row.state == states.FAILED and self.model.requeue(row, self.clock.instant)
+            moved = requeue(row.id, using=self.alias)
+            moves = row.state == DEAD and self.model.requeue(row, self.clock.instant)
             assert [job_id.hex for job_id in moved] == [row.id] * moves
 
     @precondition(many)
@@ -388,15 +377,15 @@ class QueueAgainstModel(Agreement):
     def discard(self, which: int) -> None:
         """Afterwards it is no dead letter; one that was none is left alone."""
         for row in self.some_job(which):
-            gone = [row.id] * (row.state == states.FAILED)
-            assert [job_id.hex for job_id in discard_letters(row.id, using=self.alias)] == gone
+            gone = [row.id] * (row.state == DEAD)
+            assert self.hands.discard_letter(row.id) == gone
             self.model.forget(gone)
 
     @precondition(many)
     @rule(which=pick)
     def run_now(self, which: int) -> None:
         for row in self.some_job(which):
-            waits = row.state == states.READY and row.due_at >= self.clock.instant
+            waits = row.state == READY and row.due_at >= self.clock.instant
             assert [job_id.hex for job_id in control.run_now([row.id], using=self.alias)] == [row.id] * waits
             row.due_at = self.clock.instant if waits else row.due_at
 
@@ -412,8 +401,8 @@ class QueueAgainstModel(Agreement):
     def delete(self, which: int) -> None:
         """Of jobs, not of letters; what is held stays."""
         for row in self.some_job(which):
-            gone = [row.id] * (row.state == states.SUCCESSFUL or row.id in self.model.unheld(self.clock.instant))
-            assert [job_id.hex for job_id in discard_jobs([row.id], using=self.alias)] == gone
+            gone = [row.id] * (row.state == SUCCESSFUL or row.id in self.model.unheld(self.clock.instant))
+            assert self.hands.delete_job(row.id) == gone
             self.model.forget(gone)
 
     @precondition(many)
@@ -426,8 +415,7 @@ class QueueAgainstModel(Agreement):
     @rule(limit=st.integers(1, 3))
     def prune(self, limit: int) -> None:
         now = self.clock.instant
-        pruned = self.engine.prune(now, limit)
-        left = {hexadecimal(row[0]) for row in self.run(TABLES)}
+        pruned, left = self.hands.prune(limit, now), set(stored.rows(self.alias))
         gone = [*self.model.prunable(now, False, limit, left), *self.model.prunable(now, True, limit, left)]
         assert pruned == len(gone)
         self.model.forget(gone)
@@ -439,5 +427,5 @@ class QueueAgainstModel(Agreement):
         held, _ = self.token(which)
         with suppress(ZeroDivisionError), transaction.atomic(self.alias):
             self.settle(held, succeeded(held, "1", self.clock.instant, KEPT))
-            self.taken([Scope(None, raw=True), Scope(None, raw=False)], limit, "nobody")
+            self.hands.claim(None, [True, False], limit, "nobody", self.clock.instant)
             raise ZeroDivisionError

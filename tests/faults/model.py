@@ -5,33 +5,81 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import takewhile
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
-from django_vtqueue.core import states
-from django_vtqueue.core.history import CANCELLED, EXPIRED, FIRST, LAST, LEASE_EXPIRED, RELEASED, REQUEUED
-from django_vtqueue.core.job import HeldJob
-from django_vtqueue.core.unique import DONE, ERROR, REPLACE, START, STARTED
+from .words import (
+    CANCELLED,
+    DEAD,
+    DONE,
+    ERROR,
+    EXPIRED,
+    LEASE_EXPIRED,
+    READY,
+    RELEASED,
+    REPLACE,
+    REQUEUED,
+    RUNNING,
+    START,
+    STARTED,
+    SUCCESSFUL,
+)
 
 # Every step that a job may take. None: not there (yet, or any more).
 DIAGRAM = {
-    (None, states.READY): "publish",
-    (states.READY, states.RUNNING): "claim",
-    (states.RUNNING, states.RUNNING): "extend, or a claim of a job whose lease has ended",
-    (states.RUNNING, states.READY): "nack, release, or the end of a lease",
-    (states.RUNNING, states.SUCCESSFUL): "ack",
-    (states.RUNNING, states.FAILED): "no attempts left, or asked to stop",
-    (states.FAILED, states.READY): "requeue",
-    (states.READY, states.FAILED): "cancel, or not started in time",
-    (states.READY, None): "purge, delete",
-    (states.RUNNING, None): "purge or delete of a job whose lease has ended; ack of a result that is not kept",
-    (states.SUCCESSFUL, None): "prune, delete",
-    (states.FAILED, None): "prune, discard",
+    (None, READY): "publish",
+    (READY, RUNNING): "claim",
+    (RUNNING, RUNNING): "extend, or a claim of a job whose lease has ended",
+    (RUNNING, READY): "nack, release, or the end of a lease",
+    (RUNNING, SUCCESSFUL): "ack",
+    (RUNNING, DEAD): "no attempts left, or asked to stop",
+    (DEAD, READY): "requeue",
+    (READY, DEAD): "cancel, or not started in time",
+    (READY, None): "purge, delete",
+    (RUNNING, None): "purge or delete of a job whose lease has ended; ack of a result that is not kept",
+    (SUCCESSFUL, None): "prune, delete",
+    (DEAD, None): "prune, discard",
 }
 
 
+FIRST, LAST = 5, 45  # entries of a history that are kept
 LETTERS_KEPT = {"b": 4_000_000}  # microseconds for which the dead letters of a queue are kept; of others for ever
 GRACE = 500_000  # microseconds after its end for which a lease may still be renewed, or a tenth of the lease
 APART = 100_000  # microseconds in which the holder of an ended lease may renew it while the write lock is free
+
+
+class Row(NamedTuple):
+    """What the tables say of a job, or a dead letter; instants and durations in microseconds.
+
+    ``raw``: it is no task's. ``asked``: it was cancelled while it was held. ``history``: number, outcome and worker of
+    each entry, or how many are left out.
+    """
+
+    queue: str
+    raw: bool
+    priority: int
+    max_attempts: int
+    lease: int
+    state: str
+    claims: int
+    attempts: int
+    worker: str
+    lease_until: int | None
+    due_at: int | None
+    finished_at: int | None
+    kept_until: int | None
+    asked: bool
+    key: str | None
+    until: str
+    start_by: int | None
+    history: list[Any]
+
+
+class Right(Protocol):
+    """The right to settle a job: what a claim has given to its holder."""
+
+    id: str
+    claims: int
+    worker_id: str
 
 
 @dataclass
@@ -51,7 +99,7 @@ class ModelJob:
     lease: int
     max_attempts: int
     number: int
-    state: str = states.READY
+    state: str = READY
     claims: int = 0
     attempts: int = 0
     worker: str = ""
@@ -69,17 +117,17 @@ class ModelJob:
         return 0 < self.max_attempts <= self.attempts
 
     def due(self, now: int) -> bool:
-        return self.state == states.READY and self.lease_until is None and self.due_at <= now
+        return self.state == READY and self.lease_until is None and self.due_at <= now
 
     def overdue(self, now: int) -> bool:
         """Return whether it waits, and will never start."""
-        waits = self.state == states.READY and (self.lease_until or 0) <= now  # a claim need not have unhidden it
+        waits = self.state == READY and (self.lease_until or 0) <= now  # a claim need not have unhidden it
         return waits and self.start_by is not None and self.start_by <= now
 
     def has_key(self, queue: str, key: str | None) -> bool:
         """Return whether no other job of the queue may have this key."""
         mine = (self.queue, self.key) == (queue, key) and key is not None and self.until != STARTED
-        return mine and self.state in (states.READY, states.RUNNING)
+        return mine and self.state in (READY, RUNNING)
 
     def held(self, now: int) -> bool:
         """Return whether no other holder may have it: its lease goes on, or its code may."""
@@ -114,14 +162,14 @@ class ModelJob:
         gap = [{"omitted": omitted}] if omitted else []
         return [*entries[:FIRST], *gap, *entries[FIRST + surplus :]]
 
-    def row(self) -> tuple[Any, ...]:
+    def row(self) -> Row:
         """Return what the tables must say about it."""
-        due_at = self.finished_at if self.state == states.FAILED else self.due_at
+        due_at = self.finished_at if self.state == DEAD else self.due_at
         settings = (self.queue, self.raw, self.priority, self.max_attempts, self.lease)
         holder = (self.state, self.claims, self.attempts, self.worker, self.lease_until)
         moments = (due_at, self.finished_at, self.kept_until)
-        asked, start_by = (False, None) if self.state == states.FAILED else (self.asked, self.start_by)
-        return *settings, *holder, *moments, asked, self.key, self.until, start_by, self.history()
+        asked, start_by = (False, None) if self.state == DEAD else (self.asked, self.start_by)
+        return Row(*settings, *holder, *moments, asked, self.key, self.until, start_by, self.history())
 
 
 class Model:
@@ -143,7 +191,7 @@ class Model:
 
     def depth(self, queue: str, now: int) -> int:
         """Return how many jobs of a queue wait."""
-        waiting = [job for job in self.jobs.values() if job.state == states.READY and (job.lease_until or 0) <= now]
+        waiting = [job for job in self.jobs.values() if job.state == READY and (job.lease_until or 0) <= now]
         return sum(job.queue == queue for job in waiting)
 
     def publish_unique(
@@ -160,7 +208,7 @@ class Model:
         for job in there:
             if job.overdue(now):
                 self.expire(job, now)
-        late = {job.id for job in there if job.state == states.FAILED}
+        late = {job.id for job in there if job.state == DEAD}
         again = [index for index, job_id in enumerate(found) if job_id in late]
         for index in again:
             found[index] = self.put(ids[index], keys[index], on_duplicate, now, settings)
@@ -177,7 +225,7 @@ class Model:
         if job is None:
             self.publish([job_id], key=key, **settings)
             return job_id
-        if on_duplicate == REPLACE and (job.state, job.lease_until, job.raw) == (states.READY, None, settings["raw"]):
+        if on_duplicate == REPLACE and (job.state, job.lease_until, job.raw) == (READY, None, settings["raw"]):
             for name in ("priority", "due_at", "lease", "max_attempts", "until", "start_by"):
                 setattr(job, name, settings[name])
             job.attempts = 0
@@ -233,7 +281,7 @@ class Model:
         begun, rest = due[:limit], due[limit : limit + ahead]
         fresh = list(takewhile(lambda job: job.may_be_claimed_ahead(), rest))
         for job in begun + fresh:
-            job.state, job.worker, job.begun = states.RUNNING, worker, job in begun
+            job.state, job.worker, job.begun = RUNNING, worker, job in begun
             job.claims, job.attempts = job.claims + 1, job.attempts + job.begun
             job.lease = lease or job.lease
             job.lease_until = now + job.lease
@@ -257,22 +305,22 @@ class Model:
 
     def end_lease(self, job: ModelJob, now: int) -> None:
         """Settle a lease that has ended: an attempt was used, if one had begun."""
-        if job.state == states.READY:
+        if job.state == READY:
             job.lease_until = None
         elif not job.begun:
             self.give_back(job, now)
         else:
             self.interrupt(job, LEASE_EXPIRED, now)
 
-    def held(self, token: HeldJob) -> ModelJob | None:
+    def held(self, token: Right) -> ModelJob | None:
         """Return the job that a token holds; None if it is stale."""
         job = self.jobs.get(token.id)
-        if job and (job.state, job.claims, job.worker) == (states.RUNNING, token.claims, token.worker_id):
+        if job and (job.state, job.claims, job.worker) == (RUNNING, token.claims, token.worker_id):
             return job
         return None
 
     def ack(self, job: ModelJob, now: int, ttl: int | None) -> None:
-        job.state, job.finished_at, job.lease_until = states.SUCCESSFUL, now, None
+        job.state, job.finished_at, job.lease_until = SUCCESSFUL, now, None
         job.kept_until = None if ttl is None else now + ttl
         if ttl == 0:
             del self.jobs[job.id]
@@ -305,27 +353,27 @@ class Model:
         """Give back what may still be running until then."""
         job.ended.append((RELEASED, job.worker))
         self.release(job, now)
-        job.lease_until = hidden_until if job.state == states.READY else None
+        job.lease_until = hidden_until if job.state == READY else None
 
     def give_back(self, job: ModelJob, now: int) -> bool:
         """Have a job wait again, at its place in the line; return False if it was asked to stop, and is dead."""
         if job.asked:
             self.bury(job, now)
             return False
-        job.state, job.worker, job.lease_until = states.READY, "", None
+        job.state, job.worker, job.lease_until = READY, "", None
         job.start_by = None if job.attempts else job.start_by
         return True
 
     def die(self, job: ModelJob, now: int) -> None:
-        job.state, job.finished_at, job.lease_until = states.FAILED, now, None
+        job.state, job.finished_at, job.lease_until = DEAD, now, None
         job.kept_until = now + LETTERS_KEPT[job.queue] if job.queue in LETTERS_KEPT else None
 
     def cancel(self, job: ModelJob, now: int) -> bool:
         """Return whether it was cancelled, or asked to stop."""
-        if job.asked or job.state not in (states.READY, states.RUNNING):
+        if job.asked or job.state not in (READY, RUNNING):
             return False
         job.asked = True
-        if job.state == states.READY:
+        if job.state == READY:
             self.bury(job, now)
         return True
 
@@ -349,7 +397,7 @@ class Model:
         job.until, job.start_by = START if job.until == STARTED else job.until, None
         self.inserted += 1
         job.number = self.inserted
-        job.state, job.worker, job.due_at, job.attempts = states.READY, "", now, 0
+        job.state, job.worker, job.due_at, job.attempts = READY, "", now, 0
         job.ended.append((REQUEUED, ""))
         job.finished_at = job.kept_until = None
         job.asked = False
@@ -361,14 +409,14 @@ class Model:
 
     def unheld(self, now: int) -> list[str]:
         """Return the ids of unfinished jobs without a holder."""
-        unfinished = [job for job in self.jobs.values() if job.state in (states.READY, states.RUNNING)]
+        unfinished = [job for job in self.jobs.values() if job.state in (READY, RUNNING)]
         return [job.id for job in unfinished if not job.held(now)]
 
     def prunable(self, now: int, dead: bool, limit: int, left: Collection[str]) -> list[str]:
         """Return the ids of what was kept for long enough, the longest kept first, and of equals what is not left."""
         kept = [job for job in self.jobs.values() if job.kept_until is not None and job.kept_until <= now]
-        kept = [job for job in kept if (job.state == states.FAILED) == dead]
+        kept = [job for job in kept if (job.state == DEAD) == dead]
         return [job.id for job in sorted(kept, key=lambda job: (job.kept_until or 0, job.id in left))[:limit]]
 
-    def rows(self) -> dict[str, tuple[Any, ...]]:
+    def rows(self) -> dict[str, Row]:
         return {job.id: job.row() for job in self.jobs.values()}

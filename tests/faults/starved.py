@@ -4,22 +4,7 @@ import os
 from itertools import count
 from typing import Any
 
-from django_vtqueue.worker.in_flight import InFlight
-from django_vtqueue.worker.leases import Leases
-from django_vtqueue.worker.statistics import Recorder
-from django_vtqueue.worker.thread_pool import Pool
-
-CALLS = {
-    f"{owner.__name__}.{name}": (owner, name)
-    for owner, name in (
-        (InFlight, "add"),
-        (InFlight, "remove"),
-        (Leases, "add"),
-        (Pool, "run"),
-        (Pool, "announce"),
-        (Recorder, "count"),
-    )
-}
+from .inside import BEHIND_A_COMMIT
 
 
 def starve(owner: Any, name: str) -> None:
@@ -34,4 +19,4 @@ def starve(owner: Any, name: str) -> None:
 
 
 if which := os.environ.get("VTQUEUE_TEST_STARVED_CALL"):
-    starve(*CALLS[which])
+    starve(*BEHIND_A_COMMIT[which])

@@ -8,9 +8,6 @@ from pathlib import Path
 import pytest
 
 from django_vtqueue import Queue
-from django_vtqueue.core import clock
-from django_vtqueue.queue.consumer import LOOK_AT_CLOCKS
-from django_vtqueue.queue.workers import SILENCE
 from tests.project import tasks
 
 from ..conftest import ALIAS
@@ -18,6 +15,8 @@ from ..processes.database import Database
 from ..processes.held import begin, executions
 from ..processes.running import MANAGE, Start
 from ..waiting import wait_until
+from . import words
+from .inside import LOOK_AT_CLOCKS, SILENCE
 from .wall_clock import WallClock
 
 HOUR, YEARS = 3600, 10 * 365 * 86_400
@@ -66,13 +65,13 @@ def take_a_turn(database: Database) -> None:
 
 def clock_of(database: Database, wall: WallClock) -> Callable[[], int]:
     """Return the clock of leases and heartbeats: that of the machine, which is stepped, or that of a server."""
-    return wall.now if type(database) is Database else clock.now
+    return wall.now if type(database) is Database else words.now
 
 
 def present(database: Database, wall: WallClock) -> int:
     """Return how many workers have a heartbeat of this time."""
     now = clock_of(database, wall)
-    return sum(abs(row["heartbeat_at"] - now()) < SILENCE * 1_000_000 for row in database.workers())
+    return sum(abs(row["heartbeat_at"] - now()) < SILENCE * words.SECOND for row in database.workers())
 
 
 def finish(database: Database, folder: Path, jobs: list[str]) -> None:
@@ -212,9 +211,9 @@ def test_a_machine_that_was_stopped_for_longer_than_the_leases(
     assert len(holders(database, jobs)) == 3
     for worker in workers:
         worker.stop()
-    wait_until(lambda: all(database.job(job_id)["visible_at"] < clock.now() for job_id in jobs))
+    wait_until(lambda: all(database.job(job_id)["visible_at"] < words.now() for job_id in jobs))
     for worker in workers:
         worker.go_on()
-    wait_until_renewed(database, clock.now, jobs)
+    wait_until_renewed(database, words.now, jobs)
     finish(database, tmp_path, jobs)
     assert not any(worker.lines("lost") for worker in workers)

@@ -1,31 +1,21 @@
 """A queue with ``overflow``, in any course of events, against a model in plain Python."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
-from django.db.models import QuerySet
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from django_vtqueue import Queue, control
-from django_vtqueue.conf import Policy
-from django_vtqueue.core import copies, history, states
-from django_vtqueue.core.failures import recorded
-from django_vtqueue.core.job import HeldJob, Scope
-from django_vtqueue.core.settlement import Settlement, abandoned, failed, released, succeeded
-from django_vtqueue.engines import new_engine
-from django_vtqueue.models import DeadLetter, Job
-from django_vtqueue.queue.claims import Claims, collect
-from django_vtqueue.queue.settling import settle
 from tests.fake_clock import FakeClock
 
+from . import stored
+from .inside import Hands, Held, Settlement, abandoned, failed, keeps_up, released, succeeded
 from .scale import of_engine, scaled
+from .words import CANCELLED, DEAD, FAILED, GAVE_UP, READY, RUNNING, SECOND, SUCCESSFUL, WORKER_DIED
 
-SECOND = 1_000_000
 LEASE = 5 * SECOND
-POLICY = Policy(overflow=True, copies=2)
-DEAD = recorded(ValueError, "no luck")
+COPIES = 2  # of a job that run at once, at the most
 
 pick, workers = st.integers(0, 50), st.integers(0, 3)
 
@@ -37,7 +27,7 @@ class ModelJob:
     number: int
     max_attempts: int
     due_at: int
-    state: str = states.READY
+    state: str = READY
     claims: int = 0
     attempts: int = 0
     holder: str = ""
@@ -47,8 +37,8 @@ class ModelJob:
     ended: int = 0
 
     def claim(self, worker: str, now: int) -> None:
-        self.attempts += self.state == states.READY
-        self.state, self.claims, self.holder, self.lease_until = states.RUNNING, self.claims + 1, worker, now + LEASE
+        self.attempts += self.state == READY
+        self.state, self.claims, self.holder, self.lease_until = RUNNING, self.claims + 1, worker, now + LEASE
         self.copies[self.claims] = worker
 
     def end(self, claim: int, now: int, *, attempt: bool, final: bool = False, due_at: int = 0) -> None:
@@ -64,7 +54,7 @@ class ModelJob:
         self.attempts -= not attempt
         self.due_at = due_at or self.due_at
         dies = self.asked or (attempt and (final or 0 < self.max_attempts <= self.attempts))
-        self.state, self.holder = (states.FAILED, self.holder) if dies else (states.READY, "")
+        self.state, self.holder = (DEAD, self.holder) if dies else (READY, "")
 
 
 class Overflow(RuleBasedStateMachine):
@@ -72,44 +62,37 @@ class Overflow(RuleBasedStateMachine):
 
     def __init__(self, alias: str, clock: FakeClock) -> None:
         super().__init__()
-        self.alias, self.clock, self.engine = alias, clock, new_engine(alias, traced=False)
+        self.alias, self.clock, self.hands = alias, clock, Hands(alias)
         self.queue = Queue("q", alias, visibility_timeout=5)
         self.workers = [f"w{number}.1" for number in range(4)]
         self.jobs: dict[str, ModelJob] = {}
-        self.tokens: list[HeldJob] = []
+        self.tokens: list[Held] = []
         self.won: set[str] = set()
-        for table in (Job, DeadLetter):
-            table.objects.using(alias).all().delete()
+        stored.clear(alias)
 
     @invariant()
     def rows_and_model_agree(self) -> None:
         """No job is lost, each is where it should be, and no more copies run than may."""
-        found = {}
-        for pk, state, worker, running, *counts, entries in self.rows(Job, "state", "worker_id", "copies"):
-            holders = {claim: copy.worker for claim, copy in copies.read(running).items()}
-            found[pk.hex] = (state, *counts, worker, len(entries), holders)
-        for pk, *counts, entries in self.rows(DeadLetter):
-            ended = [entry for entry in entries if entry["outcome"] != history.CANCELLED]
-            found[pk.hex] = (states.FAILED, *counts, "", len(ended), {})
+        found, copies = {}, stored.copies(self.alias)
+        for job_id, row in stored.rows(self.alias).items():
+            worker = "" if row.state == DEAD else row.worker
+            ended = [outcome for _, outcome, _ in row.history if row.state != DEAD or outcome != CANCELLED]
+            found[job_id] = (row.state, row.claims, row.attempts, worker, len(ended), copies.get(job_id, {}))
         for job_id, job in self.jobs.items():
-            over = job.state in (states.FAILED, states.READY)
+            over = job.state in (DEAD, READY)
             known = (job.state, job.claims, job.attempts, "" if over else job.holder, job.ended, job.copies)
             assert found.pop(job_id) == known
-            assert job.state != states.RUNNING or len(self.alive(job_id)) <= POLICY.copies
+            assert job.state != RUNNING or len(self.alive(job_id)) <= COPIES
         assert not found
         self.clock.instant += 1
 
-    def rows(self, table: type[Job | DeadLetter], *columns: str) -> "QuerySet[Any, Any]":
-        """Return values of all rows: these columns, after the ids, and before the claims, attempts and histories."""
-        return table.objects.using(self.alias).values_list("pk", *columns, "claims", "attempts", "history")
-
-    def alive(self, job_id: str) -> list[HeldJob]:
+    def alive(self, job_id: str) -> list[Held]:
         """Return what the workers that live hold of a job, and may settle."""
         return [token for token in self.tokens if token.id == job_id and self.valid(token)]
 
-    def valid(self, token: HeldJob) -> bool:
+    def valid(self, token: Held) -> bool:
         job = self.jobs[token.id]
-        return job.state == states.RUNNING and token.claims in job.copies
+        return job.state == RUNNING and token.claims in job.copies
 
     @rule(max_attempts=st.sampled_from([1, 2, 0]))
     def publish(self, max_attempts: int) -> None:
@@ -118,13 +101,11 @@ class Overflow(RuleBasedStateMachine):
 
     @rule(which=workers, limit=st.integers(1, 3))
     def claim(self, which: int, limit: int) -> None:
-        now, worker, scope = self.clock.instant, self.workers[which], Scope(("q",), True, self.workers[which])
-        with self.engine.transaction():
-            taken = Claims(self.engine, overflow={"": (10**12, POLICY.copies)}).claim([scope], limit, worker, now)
-        held = collect(self.engine, taken)
+        now, worker = self.clock.instant, self.workers[which]
+        held = self.hands.claim_copies("q", limit, worker, now, COPIES)
         for job in self.jobs.values():
-            gone = job.asked or len(job.copies) >= 2 * POLICY.copies
-            if job.state == states.RUNNING and gone and job.lease_until <= now:
+            gone = job.asked or len(job.copies) >= 2 * COPIES
+            if job.state == RUNNING and gone and job.lease_until <= now:
                 job.copies = {job.claims: job.holder}
                 job.end(job.claims, now, attempt=True, final=job.asked)
                 job.copies = {}
@@ -136,8 +117,8 @@ class Overflow(RuleBasedStateMachine):
         self.tokens += held
 
     def takes(self, job: ModelJob, worker: str, now: int) -> bool:
-        reappears = job.state == states.RUNNING and job.lease_until <= now and worker not in job.copies.values()
-        return job.state == states.READY or (reappears and not job.asked)
+        reappears = job.state == RUNNING and job.lease_until <= now and worker not in job.copies.values()
+        return job.state == READY or (reappears and not job.asked)
 
     @precondition(lambda self: self.tokens)
     @rule(which=pick, end=st.sampled_from(["succeed", "succeed", "fail", "give up", "release"]))
@@ -145,8 +126,8 @@ class Overflow(RuleBasedStateMachine):
         now, token = self.clock.instant, self.tokens[which % len(self.tokens)]
         settlement = {
             "succeed": lambda: succeeded(token, "1", now, None),
-            "fail": lambda: failed(token, history.FAILED, DEAD, now, 0),
-            "give up": lambda: failed(token, history.GAVE_UP, DEAD, now, None),
+            "fail": lambda: failed(token, FAILED, now, 0),
+            "give up": lambda: failed(token, GAVE_UP, now, None),
             "release": lambda: released(token),
         }[end]()
         valid, job = self.valid(token), self.jobs[token.id]
@@ -156,27 +137,24 @@ class Overflow(RuleBasedStateMachine):
         if end == "succeed":
             assert token.id not in self.won
             self.won.add(token.id)
-            job.state, job.holder = states.SUCCESSFUL, token.worker_id
+            job.state, job.holder = SUCCESSFUL, token.worker_id
         else:
             due_at = now if end == "fail" else 0
             job.end(token.claims, now, attempt=end != "release", final=end == "give up", due_at=due_at)
 
     def settled(self, settlement: Settlement) -> bool:
-        with self.engine.transaction():
-            return not settle(self.engine, [settlement])
+        return not self.hands.settle(settlement)
 
     @rule(seconds=st.sampled_from([6, 2, 20]))
     def time_passes(self, seconds: int) -> None:
         """Workers look at their copies, and keep up the lease of the last one that may run."""
         for _ in range(seconds):
             self.clock.advance(1)
-            known = self.engine.copies(self.tokens)
+            known = self.hands.look_at_copies(self.tokens)
             for token in self.tokens:
                 assert (token.key in known) == self.valid(token)
-                token.copies = known.get(token.key, (token.copies, None))[0]
-            renewing = [token for token in self.tokens if POLICY.renews(token.copies)]
-            with self.engine.transaction():
-                self.engine.renew(renewing, self.clock.instant)
+            renewing = [token for token in self.tokens if keeps_up(token, COPIES)]
+            self.hands.renew(self.clock.instant, *renewing)
             for token in renewing:
                 job = self.jobs[token.id]
                 if self.valid(token) and token.claims == job.claims:
@@ -186,12 +164,12 @@ class Overflow(RuleBasedStateMachine):
     def die(self, which: int, found: bool) -> None:
         """A worker is gone; others may learn of that, or see nothing but that its leases end."""
         dead, now = self.workers[which], self.clock.instant
-        held = self.engine.held_by(dead) if found else []
+        held = self.hands.held_by(dead) if found else []
         assert not found or {job.key for job in held} == {t.key for t in self.tokens if t.worker_id == dead} & {
             t.key for t in self.tokens if self.valid(t)
         }
         for job in held:
-            assert self.settled(abandoned(job, history.WORKER_DIED, DEAD, now))
+            assert self.settled(abandoned(job, WORKER_DIED, now))
             self.jobs[job.id].end(job.claims, now, attempt=True)
         self.tokens = [token for token in self.tokens if token.worker_id != dead]
         self.workers[which] = f"w{which}.{int(dead.partition('.')[2]) + 1}"
@@ -201,9 +179,9 @@ class Overflow(RuleBasedStateMachine):
     def cancel(self, which: int) -> None:
         job_id, job = list(self.jobs.items())[which % len(self.jobs)]
         control.cancel([job_id], using=self.alias)
-        if job.state == states.READY:
-            job.state = states.FAILED
-        job.asked = job.asked or job.state == states.RUNNING
+        if job.state == READY:
+            job.state = DEAD
+        job.asked = job.asked or job.state == RUNNING
 
 
 def test_any_course_of_events(alias: str, time: FakeClock) -> None:

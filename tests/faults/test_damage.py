@@ -10,17 +10,15 @@ import pytest
 from django.db import DatabaseError, connections, transaction
 
 from django_vtqueue import LeaseLost, Queue
-from django_vtqueue.core.job import Scope
 from django_vtqueue.exceptions import DamagedJob
 from django_vtqueue.models import DeadLetter, Job
-from django_vtqueue.tasks.compat import TaskResultDoesNotExist, task_finished
-from django_vtqueue.worker.inline import Line, run_due
 from tests.conftest import ALIAS
 from tests.project import tasks
 
 from ..processes.database import Database
 from ..processes.running import PATIENCE, Start
 from ..waiting import wait_until
+from .inside import TaskResultDoesNotExist, run_all_due, task_finished
 
 NUMBERS = ["0", "-1", "7", str(2**63 - 1), str(-(2**63)), "0.5", "-1e300", "1e300", "9e999", "-9e999"]
 TEXTS = [
@@ -148,7 +146,7 @@ def test_a_row_that_cannot_be_read_is_announced_as_one(database: Database) -> No
     damage(database, [(database.enqueue(tasks.add, 1, 2), ("worker_id", "CAST(x'ff' AS TEXT)"))], EXPIRED)
     task_finished.connect(note)
     try:
-        assert list(run_due([Line(database.backend, [Scope(None, raw=False)])])) == []
+        assert run_all_due(database.backend) == []
     finally:
         task_finished.disconnect(note)
     assert told == [DamagedJob]

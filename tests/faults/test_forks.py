@@ -12,15 +12,13 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.db import connections
 
-from django_vtqueue.core.ids import process_worker_id
 from django_vtqueue.exceptions import TaskTimeout
-from django_vtqueue.queue.doorbell import Doorbell
-from django_vtqueue.runtime.timeouts import timekeeper
 from tests.conftest import ALIAS
 from tests.project.tasks import add
 
 from ..processes.database import Database
 from ..processes.running import Start
+from .inside import Bell, as_another_limit_begins, own_worker_id, time_limit
 
 
 def in_child(work: Callable[[], object]) -> Callable[[], object]:
@@ -47,25 +45,11 @@ def in_child(work: Callable[[], object]) -> Callable[[], object]:
 
 
 @pytest.fixture
-def bell(database: Database) -> Iterator[Doorbell]:
+def bell(database: Database) -> Iterator[Bell]:
     """Return the doorbell of a worker of this database."""
-    bell = Doorbell(ALIAS, Path(database.options["doorbells"]), "0123")
+    bell = Bell(ALIAS, Path(database.options["doorbells"]))
     yield bell
     bell.close()
-
-
-def rings(bell: Doorbell) -> int:
-    """Return how often a bell was rung since the last look."""
-    count = 0
-    socket = bell._socket
-    assert socket
-    socket.setblocking(False)
-    try:
-        while socket.recv(16):
-            count += 1
-    except BlockingIOError:
-        return count
-    return count
 
 
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
@@ -74,11 +58,11 @@ def test_forked_children_enqueue(database: Database, start_worker: Start) -> Non
     ``--preload`` wants it: each has ids, a worker id and a ringer of its own, and its jobs run."""
     start_worker()
     first = database.enqueue(add, 0, 0)
-    mine = process_worker_id()
+    mine = own_worker_id()
     connections.close_all()
 
     def work() -> object:
-        return [process_worker_id(), [database.enqueue(add, os.getpid(), number) for number in range(50)]]
+        return [own_worker_id(), [database.enqueue(add, os.getpid(), number) for number in range(50)]]
 
     children = [in_child(work) for _ in range(4)]
     results = [wait() for wait in children]
@@ -90,25 +74,25 @@ def test_forked_children_enqueue(database: Database, start_worker: Start) -> Non
 
 
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
-def test_a_child_rings_and_keeps_time_by_itself(database: Database, bell: Doorbell) -> None:
+def test_a_child_rings_and_keeps_time_by_itself(database: Database, bell: Bell) -> None:
     """Nothing that a forked child needs is left to a thread or a lock of its parent."""
-    with timekeeper.limit(60):
+    with time_limit(60):
         database.enqueue(add, 1, 2)
         connections.close_all()
 
         def work() -> object:
             database.enqueue(add, 1, 2)
             try:
-                with timekeeper.limit(0.05):
+                with time_limit(0.05):
                     while True:
                         pass
             except TaskTimeout:
                 return "in time"
 
-        with timekeeper._lock:  # as another thread may hold it at that moment
+        with as_another_limit_begins():
             child = in_child(work)
     assert child() == "in time"
-    assert rings(bell) == 2
+    assert bell.rings() == 2
 
 
 def test_threads_enqueue(database: Database) -> None:
@@ -130,7 +114,7 @@ def test_threads_enqueue(database: Database) -> None:
     assert database.unfinished() == 400
 
 
-def test_async_code_enqueues(database: Database, bell: Doorbell) -> None:
+def test_async_code_enqueues(database: Database, bell: Bell) -> None:
     """As an async view does; many at once."""
 
     async def view() -> int:
@@ -139,4 +123,4 @@ def test_async_code_enqueues(database: Database, bell: Doorbell) -> None:
 
     assert async_to_sync(view)() == 20
     assert database.unfinished() == 20
-    assert rings(bell) > 0
+    assert bell.rings() > 0

@@ -12,6 +12,7 @@ from ..processes.database import Database
 from ..processes.limits import Journal
 from ..processes.running import Running, Start
 from ..waiting import PATIENCE, wait_until
+from .inside import give_options
 from .scale import MINUTES, chosen_seed, each_engine, scaled
 
 SECONDS = scaled(8.0, 60 * MINUTES)
@@ -41,7 +42,7 @@ class Feeder:
         self.chance = random.Random(seed)
         self.number = 0
         self.raw = Queue("raw", using=ALIAS)
-        self.raw.options = database.backend.settings
+        give_options(self.raw, database.backend)
 
     def feed(self) -> None:
         each = self.chance.choice([0.05, 0.2, 0.4])

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from random import Random
+from uuid import uuid4
 
 import pytest
 
-from django_vtqueue.core.ids import new_id
 from tests.project import tasks
 
 from ..processes.conftest import environment
@@ -20,6 +20,7 @@ from ..processes.held import begin
 from ..processes.running import MANAGE, Start, python
 from ..waiting import wait_until
 from .exchange import move_over
+from .inside import WITHOUT_LOCKS_OF_OPEN_FILES
 from .scale import MINUTES, chosen_seed, scaled
 
 pytestmark = pytest.mark.sqlite("its log is a file beside it")
@@ -536,7 +537,7 @@ def test_without_locks_of_open_files_a_deleted_log_is_noticed_all_the_same(
     database: Database, start_worker: Start, site: Callable[..., Site], tmp_path: Path
 ) -> None:
     """Where the system has no such locks nothing prevents it; a worker ends all the same, and the file is sound."""
-    worker = start_worker(constants={"engines.sqlite.guard.OFD_SETLK": None})
+    worker = start_worker(constants=WITHOUT_LOCKS_OF_OPEN_FILES)
     first = site()
     assert "Error" not in first("enqueue", tmp_path / "done", "before")
     wait_until(lambda: lines(tmp_path / "done"))
@@ -646,7 +647,7 @@ class Load:
         self.replace()
 
     def enqueue(self, which: int, verb: str) -> None:
-        text = f"job-{len(self.returned)}-{new_id()}"
+        text = f"job-{len(self.returned)}-{uuid4().hex}"
         said = self.sites[which](verb, self.done, text)
         if said.startswith("LogDeleted") or (verb == "enqueue_in_a_transaction" and REFUSED in said):  # by its BEGIN
             self.sites[which].kill()

@@ -10,7 +10,7 @@ from ..processes.database import Database
 from ..processes.held import begin
 from ..processes.running import Start
 from ..waiting import wait_until
-from .starved import CALLS
+from .inside import BEHIND_A_COMMIT
 
 
 def test_what_ends_without_memory_is_settled_later(database: Database, start_worker: Start, tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_what_ends_without_memory_is_settled_later(database: Database, start_wor
     assert not worker.lines("lost")
 
 
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("call", BEHIND_A_COMMIT)
 def test_without_memory_behind_a_commit_no_job_and_no_thread_is_lost(
     database: Database, start_worker: Start, call: str
 ) -> None:

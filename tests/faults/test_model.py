@@ -2,6 +2,7 @@
 
 import time as wall
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck
@@ -9,18 +10,15 @@ from hypothesis import settings as examples
 from hypothesis.stateful import run_state_machine_as_test
 from pytest_django import Settings
 
-from django_vtqueue.core import clock
-from django_vtqueue.core.clock import SECOND
-from django_vtqueue.core.gaps import Clocks
-from django_vtqueue.queue import queue
 from tests.fake_clock import FakeClock
 
-from ..conformance.conftest import configure
 from ..patterns.conftest import BootClock
 from .holders import HoldersAgainstModel
+from .inside import have_boot_clock, have_one_time
 from .machine import QueueAgainstModel
 from .model import LETTERS_KEPT
 from .scale import MINUTES, of_engine
+from .words import SECOND
 
 STEADY = examples(max_examples=50, stateful_step_count=60, suppress_health_check=list(HealthCheck))
 FEWER = examples(STEADY, max_examples=10, stateful_step_count=25)
@@ -32,11 +30,15 @@ AT_RANDOM = examples(
 @pytest.fixture
 def one_time(monkeypatch: pytest.MonkeyPatch, time: FakeClock) -> FakeClock:
     """Have all clocks show the same: time passes, and looks neither like a standstill nor like a step."""
-    monkeypatch.setattr(clock, "since_boot", lambda: time() / SECOND)
-    monkeypatch.setattr(clock, "wait", lambda seconds: time.advance(seconds + 0.01))  # as ever, a little longer
-    monkeypatch.setattr(Clocks, "read", lambda now: Clocks(*[now / SECOND] * 3))
-    monkeypatch.setattr(queue, "_gap_watches", {})
+    have_one_time(monkeypatch, time)
     return time
+
+
+def configure(settings: Settings, alias: str, **options: Any) -> None:
+    """Set TASKS to one backend on a database."""
+    options["database"] = alias
+    backend = {"BACKEND": "django_vtqueue.backend.VTQueueBackend", "QUEUES": [], "OPTIONS": options}
+    settings.TASKS = {"default": backend}
 
 
 def test_the_queue_is_the_diagram(alias: str, one_time: FakeClock, settings: Settings) -> None:
@@ -61,7 +63,7 @@ def test_leases_and_slots_have_one_holder(
     one moment, its tokens grow, and it is taken as soon as its holder is certain not to believe in it.
     """
     deadline, boot = wall.monotonic() + 60 * MINUTES, BootClock()
-    monkeypatch.setattr(clock, "since_boot", boot)
+    have_boot_clock(monkeypatch, boot)
     with TemporaryDirectory(prefix="vtq-") as doorbells:
         configure(settings, alias, doorbells=doorbells)
         run_state_machine_as_test(lambda: HoldersAgainstModel(alias, boot, time), settings=of_engine(alias, FEWER))

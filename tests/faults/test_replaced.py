@@ -8,9 +8,6 @@ from pathlib import Path
 import pytest
 from django.db import OperationalError, ProgrammingError, connections
 
-from django_vtqueue.engines import Engine, Trouble, new_engine
-from django_vtqueue.engines.sqlite.file import SETTLED, File
-from django_vtqueue.worker.outage import Outage
 from tests.project import tasks
 
 from ..conftest import ALIAS
@@ -20,6 +17,7 @@ from ..processes.running import Running, Start
 from ..processes.test_asked import ask_all
 from ..waiting import wait_until
 from .exchange import back_up, delete, delete_and_copy, move_over, restore_in_place
+from .inside import SETTLED, ControlLoop, after_each_opening
 
 REPLACED = "the database was replaced; this worker goes on with the new one"
 GONE = "the database cannot be reached (its file was exchanged or deleted, or is out of reach"
@@ -158,16 +156,11 @@ def test_a_worker_without_its_file_leaves_when_told(database: Database, start_wo
 
 def test_a_file_that_is_deleted_as_it_is_opened(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """No empty file comes into its place: with the inode of the one that is gone, nothing would tell them apart."""
-    engine, opens = new_engine(ALIAS, traced=False), File.open
-
-    def open_and_lose(file: File) -> None:
-        opens(file)
-        delete(database.path)
-
-    monkeypatch.setattr(File, "open", open_and_lose)
-    with engine.without_lock_waits():
+    loop = ControlLoop(ALIAS)
+    after_each_opening(monkeypatch, lambda: delete(database.path))
+    with loop.without_waiting():
         with pytest.raises(OperationalError):
-            engine.depth("q", 1)
+            loop.waiting("q", 1)
         assert not database.path.exists()
 
 
@@ -198,19 +191,19 @@ def test_a_connection_that_is_closed_is_opened_anew(database: Database, start_wo
 
 def test_a_file_that_is_still_being_copied_is_not_opened(database: Database, other: Path) -> None:
     """A control loop waits until another file has not grown for a second; then it says once that it is another one."""
-    engine = new_engine(ALIAS, traced=False)
+    loop = ControlLoop(ALIAS)
     whole = other.read_bytes()
     other.write_bytes(whole[:4096])
 
     def replaced() -> bool:
         try:
-            return engine.replaced()
+            return loop.replaced()
         except OperationalError as error:
-            Outage(engine).note_failure(error)
+            loop.note(error)
             return False
 
-    with engine.without_lock_waits():
-        assert not engine.replaced()
+    with loop.without_waiting():
+        assert not loop.replaced()
         move_over(other, database.path)
         assert not replaced()
         assert not replaced()
@@ -218,40 +211,40 @@ def test_a_file_that_is_still_being_copied_is_not_opened(database: Database, oth
         database.path.write_bytes(whole)
         wait_until(replaced)
         assert time.monotonic() - grown_at >= SETTLED
-        assert not engine.replaced()
-        assert engine.count("default") == 0
+        assert not loop.replaced()
+        assert loop.unfinished("default") == 0
 
 
-def assert_impatient(database: Database, engine: Engine) -> None:
-    assert engine.changed()
+def assert_impatient(database: Database, loop: ControlLoop) -> None:
+    assert loop.changed()
     with connections[ALIAS].cursor() as cursor:
         assert cursor.execute("PRAGMA busy_timeout").fetchone() == (0,)
-    with database.locked(), pytest.raises(OperationalError, match="locked"), engine.transaction():
+    with database.locked(), pytest.raises(OperationalError, match="locked"), loop.transaction():
         pytest.fail("no other connection holds the lock")
 
 
 def test_a_connection_closed_by_django_is_as_impatient_when_it_is_opened_again(database: Database) -> None:
     """Whatever opens it, no statement of a control loop waits for a lock; what it knew of commits is forgotten."""
-    engine = new_engine(ALIAS, traced=False)
-    with engine.without_lock_waits():
-        assert engine.changed()
-        assert not engine.changed()
+    loop = ControlLoop(ALIAS)
+    with loop.without_waiting():
+        assert loop.changed()
+        assert not loop.changed()
         connections[ALIAS].close()
         connections[ALIAS].ensure_connection()
-        assert_impatient(database, engine)
+        assert_impatient(database, loop)
 
 
 def test_a_connection_closed_behind_django_is_a_trouble_after_which_a_new_one_is_opened(database: Database) -> None:
     """The next statement fails as one of a server that is gone does; the one after that has a new connection."""
-    engine = new_engine(ALIAS, traced=False)
-    with engine.without_lock_waits():
-        assert engine.changed()
+    loop = ControlLoop(ALIAS)
+    with loop.without_waiting():
+        assert loop.changed()
         connections[ALIAS].connection.close()
         with pytest.raises(ProgrammingError) as caught:
-            engine.changed()
-        assert engine.trouble(caught.value) is Trouble.GONE
-        Outage(engine).note_failure(caught.value)
-        assert_impatient(database, engine)
+            loop.changed()
+        assert loop.is_gone(caught.value)
+        loop.note(caught.value)
+        assert_impatient(database, loop)
 
 
 def test_a_connection_that_a_thread_keeps_is_not_kept_to_an_old_file(

@@ -21,7 +21,6 @@ from pytest_django import DjangoDbBlocker
 
 from django_vtqueue import Queue, control, send_event
 from django_vtqueue.models import Job
-from django_vtqueue.tasks.compat import Task
 from tests.project import limited, tasks, transactional
 
 from ..conftest import ALIAS, reached
@@ -31,6 +30,7 @@ from ..processes.database import Database
 from ..processes.held import executions, lines
 from ..processes.running import MANAGE, Running, python
 from ..waiting import PATIENCE, wait_until
+from .inside import Task
 
 LEASE, LONG_LEASE = 3, 60  # seconds
 LOCKED = 3 * LEASE  # seconds for which a lock is held

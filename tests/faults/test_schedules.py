@@ -10,21 +10,21 @@ from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from itertools import islice
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
-
-from django_vtqueue.core.ticks import LATE, Ticks, zone
 
 from ..processes.database import Database
 from ..processes.running import Running, Start
 from ..processes.test_recurring import declaring
 from ..waiting import wait_until
+from .inside import OFTEN_AT_THE_CLOCK, TOO_LATE, ticks
 from .scale import MINUTES
 from .wall_clock import WallClock
+from .words import SECOND
 
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="a C compiler (cc) is needed to step a clock")
 
-SECOND, MINUTE = 1_000_000, 60 * 1_000_000
 PARIS, NEW_YORK = "Europe/Paris", "America/New_York"
 # Both changes in each zone: the instants at which the clocks are set.
 CHANGES = [
@@ -37,7 +37,6 @@ AROUND = timedelta(hours=36) if MINUTES else timedelta(minutes=60)
 STEP = timedelta(minutes=20)  # every tick is at the end of a step
 KINDS = ("one", "all", "skip")
 EXPRESSIONS = ("40 2 * * *", "20 1 * * *", "*/20 * * * *", "every 2400")
-QUICK = {"queue.clock_repair.PERIOD": 0.05}  # seconds between two looks at the clock
 SEED = 7
 
 
@@ -51,7 +50,7 @@ class Days:
     def __init__(self, database: Database, start_worker: Start, wall: WallClock) -> None:
         self.database, self.start_worker, self.wall = database, start_worker, wall
         self.schedules = {
-            f"{expression}|{name}|{missed}": Ticks(expression, "" if expression.startswith("every") else name)
+            f"{expression}|{name}|{missed}": (expression, "" if expression.startswith("every") else name)
             for expression in EXPRESSIONS
             for name in (PARIS, NEW_YORK)
             for missed in KINDS
@@ -68,7 +67,9 @@ class Days:
 
     def start(self) -> None:
         self.workers.append(
-            self.start_worker("--threads", "1", ready=False, constants=QUICK, **self.declared, **self.wall.variables)
+            self.start_worker(
+                "--threads", "1", ready=False, constants=OFTEN_AT_THE_CLOCK, **self.declared, **self.wall.variables
+            )
         )
 
     def kill(self) -> None:
@@ -126,17 +127,17 @@ class Days:
 
     def wanted(self, name: str) -> Iterator[int]:
         """Yield the ticks that are run: all that came while workers ran, and of others what ``missed`` says."""
-        ticks, missed = self.schedules[name], name.rpartition("|")[2]
+        schedule, missed = self.schedules[name], name.rpartition("|")[2]
         end = self.spans[-1][1]
         begin = self.spans[0][0]
         for since, until in [*self.down, (end, None)]:
-            yield from ticks.within(begin, since)
+            yield from ticks(*schedule, begin, since)
             if until is None:
                 return
             if missed == "skip":
-                yield from ticks.within(max(since + 1, until - LATE), until)
+                yield from ticks(*schedule, max(since + 1, until - TOO_LATE), until)
             else:
-                gap = ticks.within(since + 1, until)
+                gap = ticks(*schedule, since + 1, until)
                 yield from islice(gap, 1) if missed == "one" else deque(gap, 100)
             begin = until + 1
 
@@ -174,4 +175,4 @@ def assert_once_a_day(days: Days) -> None:
 
 
 def date_in(tz: str, tick: int) -> date:
-    return datetime.fromtimestamp(tick / SECOND, zone(tz)).date()
+    return datetime.fromtimestamp(tick / SECOND, ZoneInfo(tz)).date()

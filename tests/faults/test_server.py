@@ -279,14 +279,14 @@ import django
 django.setup()
 from django.core.management import execute_from_command_line
 from django.db import connection
-from django_vtqueue.tasks.compat import signals
+from tests.faults.inside import task_finished, task_started
 
 def receive(task_result, **given):
     with connection.cursor() as cursor:
         cursor.execute("INSERT INTO effect VALUES (%s)", task_result.args)
 
-signals.task_started.connect(receive)
-signals.task_finished.connect(receive)
+task_started.connect(receive)
+task_finished.connect(receive)
 execute_from_command_line(["manage.py", "vtworker", "--threads", "1"])
 """
 
@@ -319,8 +319,8 @@ LONG_OUTAGE = """
 import django
 django.setup()
 from django.core.management import execute_from_command_line
-from django_vtqueue.engines.postgresql import connection
-connection.LOOK_OF_OTHERS = 0
+from tests.faults.inside import ask_the_server_for_its_time
+ask_the_server_for_its_time()
 execute_from_command_line(["manage.py", "vtworker"])
 """
 

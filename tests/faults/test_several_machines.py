@@ -101,13 +101,9 @@ def began_all(shop: Shop, *names: str) -> bool:
 
 LOCK = """
 import time
-from django_vtqueue.core.job import Scope
-from django_vtqueue.engines import new_engine
-from django_vtqueue.engines.postgresql import connection
-connection.SILENT = 2000
-engine = new_engine("default", traced=False)
-with engine.transaction():
-    print("found", len(engine.due(Scope(None, raw=False), 10, engine.now())), flush=True)
+from tests.faults.inside import begun_claim
+with begun_claim("default", silent=2) as found:
+    print("found", found, flush=True)
     time.sleep(1000)
 """
 

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from django_vtqueue.core import clock
-
 from ..waiting import wait_until
+from . import words
 from .shared_disk import SharedDisk, compile_lies, why_not
 from .wall_clock import WallClock
 
@@ -243,12 +242,12 @@ def test_a_host_whose_clock_is_wrong_claims_nothing(disk: SharedDisk, tmp_path: 
     disk.enqueue("for _ in range(4): note.enqueue('nowhere', 'x')")
     disk.rows("UPDATE vtqueue_job SET queue_name = 'held' WHERE id = (SELECT max(id) FROM vtqueue_job)")
     disk.rows("UPDATE vtqueue_job SET queue_name = 'old' WHERE state = 'READY' AND queue_name <> 'held'")
-    later, ended = clock.now() + WRONG * clock.SECOND // 2, "state = 'RUNNING', worker_id = 'gone', lease_us = 1"
+    later, ended = words.now() + WRONG * words.SECOND // 2, "state = 'RUNNING', worker_id = 'gone', lease_us = 1"
     disk.rows(f"UPDATE vtqueue_job SET {ended}, lease_until = ? WHERE queue_name = 'held'", later)
     for left in (2, 1, 0):  # looks of maintenance, of which the first or the second one would end it
         disk.rows(OLD)
         wait_until(lambda left=left: len(disk.rows("SELECT 1 FROM vtqueue_job WHERE queue_name = 'old'")) == left)
-    assert clock.now() < later
+    assert words.now() < later
     assert disk.rows("SELECT state FROM vtqueue_job WHERE queue_name = 'held'") == [("RUNNING",)]
     wall.set(0)
     worker.wait_for("agrees with that of the disk again")

@@ -3,6 +3,7 @@
 Plain values in, sentences out; docs/explanation/guarantees.md has the promises.
 """
 
+import json
 from bisect import bisect
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator
@@ -11,24 +12,25 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from django_vtqueue.core import history, states
-from django_vtqueue.core.clock import SECOND
-
 from ...processes import slot_instance
 from ...processes.instance import Term, overlaps
 from ...processes.slot_instance import Look
+from .. import words
 from ..ledger import Event
+from ..words import SECOND
 from .faults import KILL, KILL_CHILD, LEASE_LOCK, LOCK, PAUSE, STANDSTILL, STOP, TERM, TERM_TWICE, Fault
 from .journal import Execution
 from .kinds import ASIDE, KINDS, MAX_DEPTH, PAYLOADS, SHORT_LEASE, Kind
+
+Entry = dict[str, Any]  # of a history
 
 TOLERANCE = SECOND // 20  # between two readings of the clock in two processes, each of which may have measured it
 LATEST = 120 * SECOND  # after its time, that no fault takes from it, a job is begun at the latest: hundreds may wait
 ORPHANED = 2 * SECOND  # for which the children of a killed supervisor may go on
 UNTIL_NEXT = 5 * SECOND  # for which it may not be seen that a worker was killed
-ATTEMPTS = (history.FAILED, history.RETRY, history.GAVE_UP, history.TIMED_OUT)  # that ended with a word of their own
+ATTEMPTS = (words.FAILED, words.RETRY, words.GAVE_UP, words.TIMED_OUT)  # that ended with a word of their own
 WAITS = "Suspend"  # by which a durable task leaves when it waits
-ENDED_FOR_IT = (history.LEASE_EXPIRED, history.WORKER_DIED)  # that others ended
+ENDED_FOR_IT = (words.LEASE_EXPIRED, words.WORKER_DIED)  # that others ended
 
 
 @dataclass
@@ -62,7 +64,7 @@ class Row:
     worker: str
     lease: int
     exception: str
-    history: list[history.Entry]
+    history: list[Entry]
 
 
 @dataclass
@@ -116,7 +118,7 @@ class Story:
             Fault(KILL_CHILD, frozenset({pid_of(entry["worker"])}), entry.get("started") or 0, entry["ended"])
             for row in self.rows.values()
             for entry in row.history
-            if entry.get("outcome") == history.TIMED_OUT
+            if entry.get("outcome") == words.TIMED_OUT
         ]
 
     @cached_property
@@ -129,7 +131,7 @@ class Story:
         return met
 
     @cached_property
-    def matched(self) -> dict[str, tuple[list[tuple[history.Entry, Execution | None]], list[Execution]]]:
+    def matched(self) -> dict[str, tuple[list[tuple[Entry, Execution | None]], list[Execution]]]:
         """What belongs together: for each job the entries of its history with their executions, and those without."""
         return {job_id: match(row, self.runs.get(job_id, [])) for job_id, row in self.rows.items()}
 
@@ -189,9 +191,9 @@ def nothing_is_lost(story: Story) -> Broken:
         if row is None:
             if job.queue != ASIDE or not story.acknowledged[job.id]:  # its results are kept for a moment only
                 yield f"{name(job)} is in neither table"
-        elif row.state not in (states.SUCCESSFUL, states.FAILED):
+        elif row.state not in (words.SUCCESSFUL, words.DEAD):
             yield f"{name(job)} is {row.state}"
-        elif row.state == states.FAILED and not row.history:
+        elif row.state == words.DEAD and not row.history:
             yield f"{name(job)} is a dead letter without a history"
 
 
@@ -200,17 +202,17 @@ def each_ends_as_it_should(story: Story) -> Broken:
     """A job that can succeed succeeds, unless it had one attempt and that was lost with its holder."""
     for job in story.jobs:
         row = story.rows.get(job.id)
-        if row is None or row.state not in (states.SUCCESSFUL, states.FAILED):
+        if row is None or row.state not in (words.SUCCESSFUL, words.DEAD):
             continue
         if job.asked:
             continue  # it may have ended before it was told
         if job.cancelled_at or job.promises.ends != "succeeds":
             expected = "Cancelled" if job.cancelled_at else job.promises.ends
-            if row.state != states.FAILED or not row.exception.endswith(expected):
+            if row.state != words.DEAD or not row.exception.endswith(expected):
                 yield f"{name(job)} is {row.state} {row.exception}, not {expected}"
-        elif row.state == states.FAILED and job.promises.expires and row.exception.endswith("JobExpired"):
+        elif row.state == words.DEAD and job.promises.expires and row.exception.endswith("JobExpired"):
             continue  # see what_expires_has_not_begun
-        elif row.state == states.FAILED and not (
+        elif row.state == words.DEAD and not (
             job.promises.max_attempts == 1 and row.history[-1].get("outcome") in ENDED_FOR_IT
         ):
             yield f"{name(job)} is a dead letter: {row.exception}"
@@ -303,7 +305,7 @@ def what_is_done_is_not_buried(story: Story) -> Broken:
     """A job whose only attempt came to a good end is no dead letter, unless its holder was killed or stopped."""
     for job in story.jobs:
         row = story.rows.get(job.id)
-        if row and row.state == states.FAILED and job.promises.ends == "succeeds":
+        if row and row.state == words.DEAD and job.promises.ends == "succeeds":
             for run in story.runs.get(job.id, []):
                 causes = (KILL, KILL_CHILD, TERM_TWICE, STOP)
                 if run.outcome == "ok" and not story.met(run.worker, causes, run.begin, story.next_turn(run.last)):
@@ -316,7 +318,7 @@ def what_came_to_a_good_end_has_not_failed(story: Story) -> Broken:
     for job in story.jobs:
         entries, _ = story.matched.get(job.id, ([], []))
         for entry, run in entries if job.promises.copies == 1 and not job.promises.effects else ():
-            if run and run.outcome == "ok" and entry.get("outcome") in (history.FAILED, history.RETRY, history.GAVE_UP):
+            if run and run.outcome == "ok" and entry.get("outcome") in (words.FAILED, words.RETRY, words.GAVE_UP):
                 yield f"{told(run)} was done at {moment(run.last)}, and has failed as attempt {entry['number']}"
 
 
@@ -368,7 +370,7 @@ def retries(story: Story) -> Iterator[tuple[Job, int, int, Execution | None]]:
     for job_id, (entries, _) in story.matched.items():
         begins = [run.begin for run in story.runs.get(job_id, [])]
         for entry, execution in entries:
-            if execution and execution.delay is not None and entry.get("outcome") in (history.FAILED, history.RETRY):
+            if execution and execution.delay is not None and entry.get("outcome") in (words.FAILED, words.RETRY):
                 following = bisect(begins, execution.begin)
                 runs = story.runs[job_id][following : following + 1]
                 yield (
@@ -389,10 +391,10 @@ def attempts_are_those_that_began(story: Story) -> Broken:
                 yield f"{name(job)} has the entry {entry['outcome']!r} of {entry['worker']}, who never began it"
 
 
-def stood_still_at_first(story: Story, entry: history.Entry) -> bool:
+def stood_still_at_first(story: Story, entry: Entry) -> bool:
     """Return whether the time of an attempt may have run out between its begin and its first line."""
     stopped = story.met(entry["worker"], (STANDSTILL, STOP), entry.get("started") or 0, entry["ended"])
-    return stopped and entry.get("outcome") == history.TIMED_OUT
+    return stopped and entry.get("outcome") == words.TIMED_OUT
 
 
 @promise
@@ -401,7 +403,7 @@ def each_gets_its_time(story: Story) -> Broken:
     for job in story.jobs:
         entries, _ = story.matched.get(job.id, ([], []))
         for entry, execution in entries:
-            if entry.get("outcome") == history.TIMED_OUT and execution:
+            if entry.get("outcome") == words.TIMED_OUT and execution:
                 ran, limit = entry["ended"] - execution.begin, job.promises.limit
                 # Its time runs from the claim: the process may have been stopped before the code was called.
                 woken = story.met(execution.worker, (STANDSTILL,), execution.begin - SECOND, execution.begin)
@@ -431,7 +433,7 @@ def one_attempt_is_one(story: Story) -> Broken:
     for job in story.jobs:
         row, runs = story.rows.get(job.id), story.runs.get(job.id, [])
         if row and job.promises.max_attempts == 1:
-            given_back = sum(entry.get("outcome") == history.RELEASED for entry in row.history)
+            given_back = sum(entry.get("outcome") == words.RELEASED for entry in row.history)
             if len(runs) > 1 + given_back:
                 yield f"{name(job)} was begun {len(runs)} times, and given back {given_back} times"
 
@@ -441,7 +443,7 @@ def effects_are_exactly_once(story: Story) -> Broken:
     """What a transactional task writes is there once if it succeeded, and else not at all."""
     for job in story.jobs:
         row = story.rows.get(job.id)
-        expected = job.promises.effects if row and row.state == states.SUCCESSFUL else 0
+        expected = job.promises.effects if row and row.state == words.SUCCESSFUL else 0
         if story.effects[job.id] != expected:
             yield f"{name(job)} has written {story.effects[job.id]} rows instead of {expected}"
 
@@ -449,7 +451,7 @@ def effects_are_exactly_once(story: Story) -> Broken:
 @promise
 def no_increment_is_lost(story: Story) -> Broken:
     """A counter that transactional tasks read and write ends at the number of those that succeeded."""
-    done = {job_id for job_id, row in story.rows.items() if row.state == states.SUCCESSFUL}
+    done = {job_id for job_id, row in story.rows.items() if row.state == words.SUCCESSFUL}
     expected = sum(job.kind == "writes" and job.id in done for job in story.jobs)
     if story.counted != expected:
         yield f"{story.counted} increments of {expected} are there"
@@ -460,7 +462,7 @@ def loops_come_to_each_row(story: Story) -> Broken:
     """A loop comes to each of its rows once, and to one of them again for each time that its task is called again."""
     for job in story.jobs:
         row, runs = story.rows.get(job.id), story.runs.get(job.id, [])
-        if not (job.promises.items and row and row.state == states.SUCCESSFUL):
+        if not (job.promises.items and row and row.state == words.SUCCESSFUL):
             continue
         times = Counter(item for run in runs for item in run.items)
         again = times.total() - len(times)
@@ -494,7 +496,7 @@ def what_expires_has_not_begun(story: Story) -> Broken:
     for job in story.jobs:
         row, runs = story.rows.get(job.id), story.runs.get(job.id, [])
         if row and row.exception.endswith("JobExpired"):
-            given_back = sum(entry.get("outcome") == history.RELEASED for entry in row.history)
+            given_back = sum(entry.get("outcome") == words.RELEASED for entry in row.history)
             if len(runs) > given_back:
                 yield f"{name(job)} has expired, but was begun {len(runs)} times"
 
@@ -576,7 +578,7 @@ def workers_leave(story: Story) -> Broken:
     yield from story.stayed
 
 
-def match(row: Row, runs: list[Execution]) -> tuple[list[tuple[history.Entry, Execution | None]], list[Execution]]:
+def match(row: Row, runs: list[Execution]) -> tuple[list[tuple[Entry, Execution | None]], list[Execution]]:
     """Return the attempts in a job's history, each with the last execution of its worker until then, and those left.
 
     An attempt that was killed before it could write down its begin has none; the next one may follow at once.
@@ -593,10 +595,10 @@ def match(row: Row, runs: list[Execution]) -> tuple[list[tuple[history.Entry, Ex
         for run in last:
             left.remove(run)
         entries.append((entry, last[0] if last else None))
-    if row.state == states.SUCCESSFUL:
+    if row.state == words.SUCCESSFUL:
         for run in [run for run in left if run.worker == row.worker][-1:]:
             left.remove(run)
-    return entries, [] if any(history.OMITTED in entry for entry in row.history) else left
+    return entries, [] if any("omitted" in entry for entry in row.history) else left
 
 
 def pid_of(worker: str) -> int:
@@ -624,5 +626,5 @@ def row_of(values: Any) -> Row:
         values["worker_id"],
         values["lease_us"],
         values["exception_class"],
-        history.read(values["history"]),
+        json.loads(values["history"]),
     )

@@ -10,7 +10,7 @@ import time
 
 import django
 
-from django_vtqueue.core.clock import to_instant
+from ..words import instant
 
 ASK = 0.1  # seconds
 
@@ -21,6 +21,7 @@ def claim_for_ever() -> None:
 
     from django_vtqueue import LeaseLost, Queue
 
+    from ..inside import worker_of
     from .journal import journaled
     from .kinds import CLAIMED, SHORT_LEASE
 
@@ -31,12 +32,12 @@ def claim_for_ever() -> None:
             if job is None:
                 time.sleep(ASK)
                 continue
-            with journaled("raw", job.id.hex, job._held.worker_id, job.attempt) as run:
-                run.alive(to_instant(job.visible_at))
+            with journaled("raw", job.id.hex, worker_of(job), job.attempt) as run:
+                run.alive(instant(job.visible_at))
                 for _ in range(round(job.payload["seconds"] / (SHORT_LEASE / 6))):
                     time.sleep(SHORT_LEASE / 6)
                     job.extend()
-                    run.alive(to_instant(job.visible_at))
+                    run.alive(instant(job.visible_at))
                 job.ack()
         except LeaseLost:
             continue

@@ -13,15 +13,15 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from django_vtqueue.core import clock
-from django_vtqueue.core.clock import SECOND
-from django_vtqueue.queue.pauses import pause, resume
+from django_vtqueue import control
 
 from ...conftest import ALIAS
 from ...processes.database import Database
 from ...processes.running import MANAGE, READY, Running, Start, children
 from ...waiting import wait_until
+from .. import words
 from ..wall_clock import WallClock
+from ..words import SECOND
 from .kinds import ASIDE, LONG_LEASE, SHORT_LEASE
 from .neighbours import SLOW_LOG, STARVED
 
@@ -211,18 +211,18 @@ class Faults:
             self._stopped.remove(item)
             for pid in item[1]:
                 send(pid, signal.SIGCONT)
-            item[2].end = clock.now()
+            item[2].end = words.now()
         for leaves, visitor in [item for item in self._visitors if item[0] <= now]:
             self._visitors.remove((leaves, visitor))
             self._kill(visitor)
             self.ended.append(visitor)
         if self._paused and self._paused[0] <= now and not self._stopped:  # one of whom may have the write lock
-            self._paused[1].end = clock.now()
-            resume(ASIDE, using=ALIAS)
+            self._paused[1].end = words.now()
+            control.resume(ASIDE, using=ALIAS)
             self._paused = None
 
         if self._frozen and self._frozen[0] <= now:
-            self._frozen[1].end = clock.now()
+            self._frozen[1].end = words.now()
             self._wall_clock.set(0)
             self._frozen = None
 
@@ -278,7 +278,7 @@ class Faults:
         """Kill a process, and write it down before its next job can begin elsewhere."""
         fault = self._note(KILL, family(process))
         process.kill()
-        fault.end = clock.now()
+        fault.end = words.now()
 
     def _kill_child(self, step: Step) -> None:
         candidates = [child for worker in ready(self.lasting + self.others) for child in children(worker.pid)]
@@ -346,7 +346,7 @@ class Faults:
     def _pause(self, step: Step) -> None:
         if self._paused:
             return
-        pause(ASIDE, using=ALIAS)
+        control.pause(ASIDE, using=ALIAS)
         self._paused = (time.monotonic() + 1 + 2 * step.size, self._note(PAUSE, set()))
         self._paused[1].end = 1 << 62
 
@@ -392,15 +392,15 @@ class Faults:
 
     @contextmanager
     def _locked(self, name: str) -> Iterator[None]:
-        asked = clock.now()  # from then on others stand behind it in the line, on a server
+        asked = words.now()  # from then on others stand behind it in the line, on a server
         with self._database.locked():
             fault = self._note(name, set())
             fault.begin = asked
             yield
-            fault.end = clock.now()
+            fault.end = words.now()
 
     def _note(self, name: str, pids: set[int]) -> Fault:
-        now = clock.now()
+        now = words.now()
         self.happened.append(Fault(name, frozenset(pids), now, now))
         return self.happened[-1]
 

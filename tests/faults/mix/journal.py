@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from django_vtqueue.core import clock
-from django_vtqueue.core.clock import SECOND
+from ..words import SECOND, now
 
 FOLDER = "VTQUEUE_TEST_JOURNAL"  # the variable that names the folder
 STEP = 0.05  # seconds between two signs of life
@@ -91,7 +90,7 @@ def journaled(kind: str, job: str, worker: str, attempt: int, delay: float | Non
 
 def write(event: str, execution: str, **values: Any) -> None:
     """Write one line, in one piece, to the file of this process."""
-    line = json.dumps({"at": clock.now(), "event": event, "execution": execution, "pid": os.getpid(), **values})
+    line = json.dumps({"at": now(), "event": event, "execution": execution, "pid": os.getpid(), **values})
     os.write(_file(os.getpid()), f"{line}\n".encode())
 
 

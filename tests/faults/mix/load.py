@@ -13,6 +13,8 @@ from typing import Any
 
 import django
 
+from .. import words
+
 MOST_UNFINISHED = 200
 MOST_RAW = 4  # payloads in a queue, of up to 5 s each, for two consumers
 MANY_LONG, LONG = 12, 6.0  # jobs at the begin that each take so many seconds, twice as long as their lease
@@ -123,12 +125,11 @@ class Publisher:
         from django.utils import timezone
 
         from django_vtqueue import enqueue_many
-        from django_vtqueue.core import clock
 
         due = 0
         if run_after:
             moment = timezone.now() + timedelta(seconds=run_after)
-            task, due = task.using(run_after=moment), clock.to_instant(moment)
+            task, due = task.using(run_after=moment), words.instant(moment)
         ids = [result.id.replace("-", "") for result in enqueue_many(task, [(args, {})] * count)]
         self.tell(kind, ids, due=due, queue=task.queue_name, priority=task.priority)
         return ids
@@ -146,19 +147,17 @@ class Publisher:
     def cancel(self) -> None:
         """Cancel what waits for that."""
         from django_vtqueue import control
-        from django_vtqueue.core import clock
         from django_vtqueue.models import DeadLetter
 
         while self.to_cancel and self.to_cancel[0][0] <= time.monotonic():
             _, job_id = self.to_cancel.pop(0)
             for cancelled in control.cancel([job_id]):
                 waited = DeadLetter.objects.filter(pk=cancelled).exists()
-                print(json.dumps({"cancelled": cancelled.hex, "at": clock.now() if waited else None}))
+                print(json.dumps({"cancelled": cancelled.hex, "at": words.now() if waited else None}))
 
     def tell(self, kind: str, ids: list[str], due: int = 0, **values: Any) -> None:
-        from django_vtqueue.core import clock
 
-        print(json.dumps({"kind": kind, "jobs": ids, "due": due, "at": clock.now(), **values}))
+        print(json.dumps({"kind": kind, "jobs": ids, "due": due, "at": words.now(), **values}))
 
 
 def main(seed: int, seconds: float, kinds: list[str]) -> None:

@@ -18,8 +18,6 @@ from typing import Any
 from django.db import OperationalError, connection
 from django.dispatch import Signal
 
-from django_vtqueue.tasks.compat import task_finished
-
 from .kinds import SHORT_LEASE
 
 BAD = "VTQUEUE_TEST_NEIGHBOURS"  # the variable that asks for receivers
@@ -58,6 +56,8 @@ class SlowLog(logging.StreamHandler[Any]):
 def misbehave(signal: Signal, **kwargs: Any) -> None:
     """Receive a signal: raise an error, a database's among them, write a row, or hang for longer than a lease."""
     from tests.project.models import Effect
+
+    from ..inside import task_finished
 
     chance, inside = random.random(), connection.in_atomic_block
     if inside and random.random() < REFUSED:
@@ -99,15 +99,9 @@ def go_hungry() -> None:
     """Have the statements of this thread starve, where the mix wants it: those of models, and those of the queue."""
     if STARVED not in os.environ:
         return
-    from django_vtqueue.engines import engine_for
+    from ..inside import around_statements
 
-    thread, engine = threading.current_thread(), type(engine_for(connection.alias))
-    execute: Callable[..., Any] = engine._execute  # type: ignore[attr-defined]
-
-    def execute_or_starve(*statement: Any) -> Any:
-        return starve(execute, *statement) if threading.current_thread() is thread else execute(*statement)
-
-    engine._execute = execute_or_starve  # type: ignore[attr-defined]
+    around_statements(connection.alias, starve)
     connection.execute_wrappers.append(starve)
 
 

@@ -12,9 +12,9 @@ from asgiref.sync import sync_to_async
 from django.db import transaction
 
 from django_vtqueue import ClaimedJob, GiveUp, JobContext, Retry, call, recurring, task
-from django_vtqueue.tasks.compat import task_enqueued, task_finished, task_started
 from tests.project.models import Effect
 
+from ..inside import task_enqueued, task_finished, task_started, worker_of
 from .journal import STEP, Run, journaled, write
 from .kinds import BACKOFF, COUNTER, HURRY, LIMIT, LISTED, LONGER, OTHER, PARTS, SHORT_LEASE, SHORTER, SLOW, TRANSACTION
 from .neighbours import go_hungry, move_in, stray
@@ -238,7 +238,7 @@ def tick(context: JobContext) -> None:
 def handle(job: ClaimedJob) -> None:
     """Work on a payload, for so many seconds; one that extends for longer fails in its first attempt."""
     kind, seconds = job.payload["kind"], job.payload["seconds"]
-    with journaled(kind, job.id.hex, job._held.worker_id, job.attempt) as run:
+    with journaled(kind, job.id.hex, worker_of(job), job.attempt) as run:
         if kind == "extends_shorter":
             job.extend(SHORTER)
         if kind == "extends_longer":

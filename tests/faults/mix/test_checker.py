@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from django_vtqueue.core import history, states
-from django_vtqueue.core.clock import SECOND
-
 from ...processes.instance import Term
 from ...processes.slot_instance import Look
+from .. import words
 from ..ledger import Event
-from .checker import LATEST, PROMISES, WAITS, Job, Row, Story, broken
+from ..words import SECOND
+from .checker import LATEST, PROMISES, WAITS, Entry, Job, Row, Story, broken
 from .faults import KILL, KILL_CHILD, LEASE_LOCK, LOCK, PAUSE, STANDSTILL, STOP, TERM_TWICE, Fault
 from .journal import Execution
 from .kinds import ASIDE, LONG_LEASE, MAX_DEPTH, ROWS, SHORT_LEASE
@@ -44,13 +43,13 @@ def run(
     return Execution("j", kind, worker, pid, attempt, at(begin), at(last), outcome, **values)
 
 
-def ended(outcome: str, when: float, worker: str = ONE, number: int = 1) -> history.Entry:
-    return history.Entry(number=number, worker=worker, started=at(0), ended=at(when), outcome=outcome)
+def ended(outcome: str, when: float, worker: str = ONE, number: int = 1) -> Entry:
+    return Entry(number=number, worker=worker, started=at(0), ended=at(when), outcome=outcome)
 
 
 def row(
-    *entries: history.Entry,
-    state: str = states.SUCCESSFUL,
+    *entries: Entry,
+    state: str = words.SUCCESSFUL,
     worker: str = ONE,
     exception: str = "",
     lease: float = LONG_LEASE,
@@ -83,13 +82,13 @@ def slow(begin: float, last: float) -> Execution:
     return Execution("k", "slow", ONE, 1, 1, at(begin), at(last), "ok")
 
 
-EXPIRED = ended(history.LEASE_EXPIRED, 3)
-DEAD = row(EXPIRED, state=states.FAILED, exception="LeaseExpired", lease=SHORT_LEASE)
-EXPIRED_JOB = row(ended(history.EXPIRED, 1.2, number=0), state=states.FAILED, exception="JobExpired")
+EXPIRED = ended(words.LEASE_EXPIRED, 3)
+DEAD = row(EXPIRED, state=words.DEAD, exception="LeaseExpired", lease=SHORT_LEASE)
+EXPIRED_JOB = row(ended(words.EXPIRED, 1.2, number=0), state=words.DEAD, exception="JobExpired")
 HELD_BACK = Story(  # by a transactional job that began beside it, until the process was killed for that one
     [job(), Job("k", "slow", "default", at(0))],
     [run(0.5, 0.6), run(9, 10, OTHER), slow(0.1, 8), slow(11, 13)],
-    {"j": row(worker=OTHER), "k": row(ended(history.TIMED_OUT, 8))},
+    {"j": row(worker=OTHER), "k": row(ended(words.TIMED_OUT, 8))},
     acknowledged=Counter({"j": 1, "k": 1}),
     effects=Counter({"k": 1}),
 )
@@ -107,7 +106,7 @@ GOOD = [
     story(job("iterates"), row(), run(1, 2, kind="iterates", items=ALL)),
     story(
         job("iterates"),
-        row(ended(history.WORKER_DIED, 2), worker=OTHER),
+        row(ended(words.WORKER_DIED, 2), worker=OTHER),
         run(1, 2, outcome="", kind="iterates", items=ALL[:9]),
         run(3, 4, OTHER, kind="iterates", items=ALL[8:]),
         faults=[fault(KILL, 2, 2, 1)],
@@ -115,11 +114,11 @@ GOOD = [
     story(job("gathers"), row(), run(1, 1, outcome=WAITS, kind="gathers"), run(2, 2, kind="gathers")),
     AT_THE_LAST_MOMENT,
     story(replace(job(), priority=-1), row(), run(31, 32)),
-    story(job("writes"), row(ended(history.TIMED_OUT, 6)), run(1, 6), run(7, 8), effects=Counter({"j": 1}), counted=1),
+    story(job("writes"), row(ended(words.TIMED_OUT, 6)), run(1, 6), run(7, 8), effects=Counter({"j": 1}), counted=1),
     story(job("hurried"), EXPIRED_JOB),
     story(
         job("hurried"),
-        row(ended(history.RETRY, 1)),
+        row(ended(words.RETRY, 1)),
         run(0.9, 1, outcome="Retry"),
         run(3, 3),
         claims=[claim(0.9), claim(3, 2)],
@@ -132,18 +131,16 @@ GOOD = [
     story(
         job(), row(EXPIRED, worker=OTHER), run(1, 4, outcome=""), run(3, 5, OTHER), faults=[fault(STOP, 1.5, 3.5, 1)]
     ),
-    story(
-        job(), row(ended(history.RELEASED, 2)), run(1, 2, outcome=""), run(3, 5), faults=[fault(TERM_TWICE, 2, 2, 1)]
-    ),
-    story(job("later"), row(ended(history.RETRY, 2)), run(1, 2, outcome="Retry", delay=5.0), run(7, 8)),
+    story(job(), row(ended(words.RELEASED, 2)), run(1, 2, outcome=""), run(3, 5), faults=[fault(TERM_TWICE, 2, 2, 1)]),
+    story(job("later"), row(ended(words.RETRY, 2)), run(1, 2, outcome="Retry", delay=5.0), run(7, 8)),
     story(job("once"), DEAD, run(1, 2, outcome=""), faults=[fault(KILL, 2, 2, 1)]),
-    story(job("slow"), row(ended(history.TIMED_OUT, 4.1)), run(1, 4), run(5, 7), effects=Counter({"j": 1})),
+    story(job("slow"), row(ended(words.TIMED_OUT, 4.1)), run(1, 4), run(5, 7), effects=Counter({"j": 1})),
     story(
         job("gives_up"),
-        row(ended(history.GAVE_UP, 1), state=states.FAILED, exception="GiveUp"),
+        row(ended(words.GAVE_UP, 1), state=words.DEAD, exception="GiveUp"),
         run(1, 1, outcome="GiveUp"),
     ),
-    story(job(cancelled=2), row(ended(history.CANCELLED, 2), state=states.FAILED, exception="Cancelled")),
+    story(job(cancelled=2), row(ended(words.CANCELLED, 2), state=words.DEAD, exception="Cancelled")),
     story(job(queue=ASIDE), row(), run(1, 2), faults=[fault(PAUSE, 2, 3)], claims=[claim(1)]),
     story(job(), row(EXPIRED, worker=OTHER), run(1, 4, leases=[(at(1), at(3))]), run(3.1, 5, OTHER)),
     story(job(), row(), run(70, 71), faults=[fault(STANDSTILL, 5, 60)]),
@@ -157,7 +154,7 @@ GOOD = [
     ),
     story(
         job("slow"),
-        row(ended(history.TIMED_OUT, 6)),
+        row(ended(words.TIMED_OUT, 6)),
         run(7, 9),
         effects=Counter({"j": 1}),
         faults=[fault(STANDSTILL, 1, 5.5, 1)],
@@ -176,7 +173,7 @@ GOOD = [
     ),
     story(  # nobody had the write lock for it within a third of its lease
         job("long"),
-        row(ended(history.LEASE_EXPIRED, 6.1), worker=OTHER, lease=SHORT_LEASE),
+        row(ended(words.LEASE_EXPIRED, 6.1), worker=OTHER, lease=SHORT_LEASE),
         run(1, 7, kind="long"),
         run(6.1, 8, OTHER, kind="long"),
         faults=[fault(STANDSTILL, 1.5, 5, 1, 2)],
@@ -187,7 +184,7 @@ GOOD = [
     story(job("shared"), row(), run(1, 5, kind="shared"), run(3, 6, OTHER, kind="shared")),
     story(
         job("later"),
-        row(ended(history.WORKER_DIED, 2), ended(history.RETRY, 2.1, number=2)),
+        row(ended(words.WORKER_DIED, 2), ended(words.RETRY, 2.1, number=2)),
         run(2.005, 2.1, outcome="Retry", attempt=2),
         run(8, 9, attempt=3),
         faults=[fault(KILL_CHILD, 2, 2, 1)],
@@ -196,12 +193,12 @@ GOOD = [
 BAD = {
     "nothing_is_lost": [
         story(job(), None),
-        story(job(), row(state=states.READY)),
-        story(job(), row(state=states.FAILED)),
+        story(job(), row(state=words.READY)),
+        story(job(), row(state=words.DEAD)),
     ],
     "each_ends_as_it_should": [
         story(job(), DEAD),
-        story(job("once"), row(ended(history.FAILED, 2), state=states.FAILED)),
+        story(job("once"), row(ended(words.FAILED, 2), state=words.DEAD)),
         story(job("gives_up"), row(), run(1, 1)),
         story(job(cancelled=2), row(), run(3, 3)),
     ],
@@ -216,7 +213,7 @@ BAD = {
         story(job(), row(EXPIRED), run(1, 5), run(3, 5, OTHER), faults=[fault(KILL, 2, 2, 7)]),
         story(job(), row(EXPIRED), run(1, 5), run(3, 5, OTHER), faults=[fault(STANDSTILL, 1, 3, 1, 2)]),
         story(job(), row(EXPIRED), run(1, 4, leases=[(at(1), at(3))]), run(2.9, 5, OTHER)),
-        story(job(), row(ended(history.RELEASED, 2)), run(1, 4), run(3, 5, OTHER)),
+        story(job(), row(ended(words.RELEASED, 2)), run(1, 4), run(3, 5, OTHER)),
         story(job("shared"), row(), *(run(1 + second, 5, kind="shared", pid=second) for second in range(3))),
     ],
     "none_is_taken_from_a_living_holder": [
@@ -224,7 +221,7 @@ BAD = {
         story(job(), row(EXPIRED, worker=OTHER), run(3, 5, OTHER), starved={2}),
         story(
             job("long"),
-            row(ended(history.LEASE_EXPIRED, 5.9), worker=OTHER, lease=SHORT_LEASE),
+            row(ended(words.LEASE_EXPIRED, 5.9), worker=OTHER, lease=SHORT_LEASE),
             run(1, 7, kind="long"),
             run(5.9, 8, OTHER, kind="long"),
             faults=[fault(STANDSTILL, 1.5, 5, 1, 2)],
@@ -238,25 +235,25 @@ BAD = {
         ),
     ],
     "what_is_done_is_not_buried": [story(job("once"), DEAD, run(1, 4))],
-    "what_came_to_a_good_end_has_not_failed": [story(job(), row(ended(history.FAILED, 2)), run(1, 2), run(3, 4))],
+    "what_came_to_a_good_end_has_not_failed": [story(job(), row(ended(words.FAILED, 2)), run(1, 2), run(3, 4))],
     "none_begins_before_its_time": [story(job(due=5), row(), run(4.9, 5))],
     "no_retry_before_its_delay": [
-        story(job("later"), row(ended(history.RETRY, 2)), run(1, 2, outcome="Retry", delay=5.0), run(6.9, 8)),
-        story(job("backs_off"), row(ended(history.FAILED, 2)), run(1, 2, outcome="E", delay=4.0), run(2.5, 8)),
+        story(job("later"), row(ended(words.RETRY, 2)), run(1, 2, outcome="Retry", delay=5.0), run(6.9, 8)),
+        story(job("backs_off"), row(ended(words.FAILED, 2)), run(1, 2, outcome="E", delay=4.0), run(2.5, 8)),
     ],
     "none_begins_late": [
         story(job(), row(), run(LATE, LATE + 1)),
         story(
-            job("later"), row(ended(history.RETRY, 2)), run(1, 2, outcome="Retry", delay=5.0), run(LATE + 9, LATE + 10)
+            job("later"), row(ended(words.RETRY, 2)), run(1, 2, outcome="Retry", delay=5.0), run(LATE + 9, LATE + 10)
         ),
     ],
     "attempts_are_those_that_began": [
-        story(job("slow"), row(ended(history.TIMED_OUT, 3)), run(5, 7), effects=Counter({"j": 1})),
-        story(job("slow"), row(ended(history.TIMED_OUT, 3, OTHER)), run(1, 2), effects=Counter({"j": 1})),
+        story(job("slow"), row(ended(words.TIMED_OUT, 3)), run(5, 7), effects=Counter({"j": 1})),
+        story(job("slow"), row(ended(words.TIMED_OUT, 3, OTHER)), run(1, 2), effects=Counter({"j": 1})),
     ],
     "each_gets_its_time": [
-        story(job("slow"), row(ended(history.TIMED_OUT, 3)), run(1, 3), run(5, 7), effects=Counter({"j": 1})),
-        story(job(), row(ended(history.TIMED_OUT, 3)), run(1, 3), run(5, 7)),
+        story(job("slow"), row(ended(words.TIMED_OUT, 3)), run(1, 3), run(5, 7), effects=Counter({"j": 1})),
+        story(job(), row(ended(words.TIMED_OUT, 3)), run(1, 3), run(5, 7)),
     ],
     "what_ran_is_in_the_history": [
         story(job(), row(), run(1, 2), run(3, 4)),
@@ -267,7 +264,7 @@ BAD = {
     "effects_are_exactly_once": [
         story(job("writes"), row(), run(1, 2)),
         story(job("writes"), row(), run(1, 2), effects=Counter({"j": 2})),
-        story(job("writes"), row(state=states.FAILED), run(1, 2), effects=Counter({"j": 1})),
+        story(job("writes"), row(state=words.DEAD), run(1, 2), effects=Counter({"j": 1})),
     ],
     "no_increment_is_lost": [story(job("writes"), row(), run(1, 2), effects=Counter({"j": 1}))],
     "what_is_cancelled_does_not_begin": [story(job(cancelled=2), row(), run(2.1, 3))],

@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from django_vtqueue.core.clock import SECOND
-
 from ...conftest import ENGINE
 from ...processes.database import Database
 from ...processes.instance import terms
@@ -23,6 +21,7 @@ from ..ledger import Ledger
 from ..scale import MINUTES, chosen_seed, scaled
 from ..vitals import Vitals
 from ..wall_clock import WallClock
+from ..words import SECOND
 from . import checker, journal
 from .checker import Job, Story, moment, row_of
 from .faults import KILLS, MEMBERS, ON_A_FILE, ON_A_SERVER, Faults, plan
