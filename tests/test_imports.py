@@ -273,3 +273,30 @@ def test_import_without_the_backport(tmp_path: Path) -> None:
             f"ImproperlyConfigured: Django {django.get_version()} has no Tasks framework of its own; install its "
             'backport:\n\n    python -m pip install "django-vtqueue[backport]"\n\n'
         )
+
+
+# The suites that judge any heart: what each knows of the inside of this one is in these files.
+JUDGES = {"conformance": "bench/", "processes": "inside.py", "faults": "inside.py"}
+OF_LEASES = {"commanded", "holders", "instance", "slot_instance", "test_leaders", "test_restores", "test_slots"}
+OF_LEASES |= {"test_vtleader"}
+PUBLIC = "backend control exceptions middleware models requeueing slots testing throughput".split()
+
+
+@pytest.mark.parametrize("suite", JUDGES)
+def test_the_judges_use_public_names(suite: str) -> None:
+    """Their other files import nothing from inside; those of leases and time slots do, until their room has moved."""
+    folder, found = ROOT / "tests" / suite, set()
+    for path in sorted(folder.rglob("*.py")):
+        if not path.relative_to(folder).as_posix().startswith(JUDGES[suite]) and path.stem not in OF_LEASES:
+            for node in ast.walk(parsed(path)):
+                if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+                    names = [f"{node.module}.{each.name}" for each in node.names]
+                    found |= {(path.name, name) for name in names if is_inner(name)}
+    assert found == set()
+
+
+def is_inner(name: str) -> bool:
+    """Return whether an imported name is of a module of the package that no project imports."""
+    top, _, rest = name.partition(".")
+    first = rest.partition(".")[0]
+    return top == PACKAGE.name and first not in PUBLIC and first in LEVELS

@@ -114,7 +114,7 @@ class Site:
         connections[ALIAS].close()  # this process is one of those that an exchange finds without the file
 
     def back_up(self) -> None:
-        copy = back_up(self.database.path, self.folder / f"copy{len(self.backups)}")
+        copy = back_up(self.database.path, self.folder / f"copy{len(self.happened)}")
         self.backups.append((copy, list(self.jobs)))
         self.note("back up")
 
@@ -132,12 +132,17 @@ class Site:
         self.enqueue(1)
         self.back_up()
         self.rest(self.chance.uniform(2 * DUE_IN, 3 * DUE_IN))
-        self.go_back(verb, *self.backups[-1])
+        self.go_back(verb, len(self.backups) - 1)
         self.rest(BOTH)
-        self.go_back(verb, *(self.backups[0] if self.chance.random() < FIRST else self.chance.choice(self.backups)))
+        self.go_back(verb, 0 if self.chance.random() < FIRST else self.chance.randrange(len(self.backups)))
 
-    def go_back(self, verb: str, copy: Path, jobs: list[str]) -> None:
-        """Restore a backup."""
+    def go_back(self, verb: str, number: int) -> None:
+        """Restore a backup, and forget the later ones: behind an older one, none of these may be restored to leaders.
+
+        See docs/guides/leader-election.md.
+        """
+        copy, jobs = self.backups[number]
+        del self.backups[number + 1 :]
         self.note(f"{verb} begins: {copy.name}")
         if verb == "in place":
             restore_in_place(copy, self.database.path)
