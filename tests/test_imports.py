@@ -279,7 +279,7 @@ def test_import_without_the_backport(tmp_path: Path) -> None:
 JUDGES = {"conformance": "bench/", "processes": "inside.py", "faults": "inside.py"}
 OF_LEASES = {"commanded", "holders", "instance", "slot_instance", "test_leaders", "test_restores", "test_slots"}
 OF_LEASES |= {"test_vtleader"}
-PUBLIC = "backend control exceptions middleware models requeueing slots testing throughput".split()
+PUBLIC = ["backend", "control", "exceptions", "middleware", "models", "requeueing", "slots", "testing", "throughput"]
 
 
 @pytest.mark.parametrize("suite", JUDGES)
