@@ -225,7 +225,8 @@ class Model:
         if job is None:
             self.publish([job_id], key=key, **settings)
             return job_id
-        if on_duplicate == REPLACE and (job.state, job.lease_until, job.raw) == (READY, None, settings["raw"]):
+        waits = job.state == READY and (job.lease_until is None or job.lease_until <= now)  # given back, and left
+        if on_duplicate == REPLACE and waits and job.raw == settings["raw"]:
             for name in ("priority", "due_at", "lease", "max_attempts", "until", "start_by"):
                 setattr(job, name, settings[name])
             job.attempts = 0
