@@ -228,7 +228,7 @@ def park(database: "Database") -> None:
 
 def parked(database: "Database") -> list[str]:
     """Return the ids of the jobs that a limit holds up until there is room."""
-    rows = database.rows(f"SELECT id FROM vtqueue_job WHERE due_at = {LAST_INSTANT} AND moved_from IS NOT NULL")
+    rows = database.rows(f"SELECT id FROM vtqueue_job WHERE due_at = {LAST_INSTANT}")
     return [row["id"] for row in rows]
 
 

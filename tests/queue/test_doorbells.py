@@ -18,6 +18,7 @@ from django_vtqueue.queue.doorbell import Doorbell, _sender, folder_of, ring
 from django_vtqueue.queue.proof_of_death import proves_death
 
 from ..conftest import ALIAS
+from ..processes.conftest import both_engines
 from ..processes.database import Database
 from ..processes.running import Running, Start
 from ..waiting import PATIENCE, wait_until
@@ -43,6 +44,7 @@ def owner(database: Database, start: Start) -> tuple[Running, str]:
     return process, process.log.strip()
 
 
+@both_engines
 def test_a_ring_reaches_the_bell_of_another_process(database: Database, owner: tuple[Running, str]) -> None:
     """A publisher into a database file wakes the processes that wait at its bells, by the file's name alone.
 
@@ -59,6 +61,7 @@ def test_a_ring_reaches_the_bell_of_another_process(database: Database, owner: t
     wait_until(lambda: process.log.count("rung") > 1)
 
 
+@both_engines
 def test_only_a_refusing_bell_proves_a_death(owner: tuple[Running, str], tmp_path: Path) -> None:
     """Alive, stopped and full prove nothing, nor does a bell that is not there; one that a killed process left does."""
     process, path = owner
@@ -103,6 +106,7 @@ def default_timeout(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[float
     _sender.cache_clear()
 
 
+@both_engines
 def test_a_bell_is_heard_whatever_timeout_sockets_have(
     database: Database, folder: Path, default_timeout: Callable[[float], None]
 ) -> None:
@@ -118,6 +122,7 @@ def test_a_bell_is_heard_whatever_timeout_sockets_have(
     bell.close()
 
 
+@both_engines
 def test_to_ring_never_waits(database: Database, folder: Path, default_timeout: Callable[[float], None]) -> None:
     """Not at a bell that is full, for its owner is stopped: with the timeout of all sockets this would take hours."""
     default_timeout(PATIENCE)
