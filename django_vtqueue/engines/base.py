@@ -45,7 +45,6 @@ class Engine(Portable, Settling, RowLocks, Overflow, Limiting, DurableSteps, Clo
 
     largest_result: int | None = None  # bytes
     countable = 300_000  # waiting jobs that the overview counts, of all queues, and as many that are due later
-    is_file = False  # another one may be put in its place; a server only ends a session
     shortest_wait = 0.1  # seconds for a lock: on a busy database it is never free at once
     looks_first = True  # a worker looks before it claims: a claim that finds nothing keeps other writers waiting
     kept_open = False  # with CONN_MAX_AGE = 0 (until the end of a request) a thread keeps its connection between jobs
@@ -157,6 +156,10 @@ class Engine(Portable, Settling, RowLocks, Overflow, Limiting, DurableSteps, Clo
         The first call for a connection only notes which one that is. It is cheap enough for 10 calls a second.
         """
         return False
+
+    def server(self) -> str:
+        """Return what tells this run of the server from any other, such as that of a standby; "" for a file."""
+        return ""
 
     def disconnect(self) -> None:
         """Close this thread's connection, also a broken one; the next statement opens a new one."""

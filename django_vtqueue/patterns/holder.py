@@ -159,7 +159,7 @@ class Holder:
             if self._kept:
                 return True
             self.rows.refuse_in_transaction(f"{self.name} cannot be acquired")
-            self.rows.look_at_file()
+            self.rows.look_at_database()
             with self.rows.engine.lock_timeout(wait):
                 self.release(wait)  # what was lost, or let end
                 self.rows.create(self.ttl)

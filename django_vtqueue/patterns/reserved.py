@@ -54,6 +54,7 @@ class Seen(NamedTuple):
 
 # By database and queue, for all instances of this process: one that is made anew for each try learns of a lease's end.
 seen: dict[tuple[str, str], dict[str, Seen]] = {}
+servers: dict[tuple[str, str], str] = {}  # the same, see Engine.server
 
 
 def existing(alias: str) -> str:
@@ -107,15 +108,25 @@ class ReservedRows:
                     "first, and begin the transaction in it."
                 ) from error
 
-    def look_at_file(self) -> None:
-        """Open the database again if another one is in its place: there a row was unchanged for no time yet."""
-        if self.engine.outdated(connections[self.database]):
+    def look_at_database(self) -> None:
+        """Open another database that is in the place of the one before: there a row was unchanged for no time yet.
+
+        A file leaves each row alone for one lease more. A server that has only ended the session is the same one.
+        """
+        connection, key = connections[self.database], (self.database, self.queue_name)
+        if exchanged := self.engine.outdated(connection):
             self.engine.disconnect()
-            now, before = clock.since_boot(), dict(seen.get((self.database, self.queue_name), {}))
-            seen[self.database, self.queue_name] = {
-                key: each._replace(since=now, barred=max(each.barred, now + each.lease if self.engine.is_file else 0.0))
-                for key, each in before.items()
+        if connection.connection is not None and key in servers:
+            return
+        known, server = servers.get(key), self.engine.server()
+        is_other = known not in (None, server) if server else exchanged
+        if is_other:
+            now, before = clock.since_boot(), dict(seen.get(key, {}))
+            seen[key] = {
+                job_id: each._replace(since=now, barred=each.barred if server else max(each.barred, now + each.lease))
+                for job_id, each in before.items()
             }
+        servers[key] = server
 
     def any_free(self, worker_id: str) -> bool:
         """Return whether a row is free, or its lease has ended: a look, without the write lock."""

@@ -13,7 +13,7 @@ from django.db.models import F
 from django_vtqueue import Queue
 from django_vtqueue.core import states
 from django_vtqueue.models import Job
-from django_vtqueue.patterns.reserved import seen
+from django_vtqueue.patterns.reserved import seen, servers
 from django_vtqueue.queue.proof_of_death import declare_dead
 
 from ..waiting import PATIENCE
@@ -85,6 +85,12 @@ def test_a_holder_notices_that_its_row_has_gone_back(leases: Any, boot: BootCloc
     assert lease.token == token
 
 
+def end_session(alias: str) -> None:
+    """Have the server end the session of this thread's connection, as it does with one that is idle for long."""
+    with closing(connections[alias].copy()) as other, other.cursor() as cursor:
+        cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [connections[alias].connection.info.backend_pid])
+
+
 @pytest.mark.parametrize("alias", ["postgresql_database"], indirect=True)
 def test_a_session_that_the_server_has_ended(leases: Any, alias: str) -> None:
     """It is no other database: a lease that is free is taken at once, also by one that tries only now and then."""
@@ -92,5 +98,23 @@ def test_a_session_that_the_server_has_ended(leases: Any, alias: str) -> None:
     for _ in range(3):
         assert lease.acquire(blocking=False)
         lease.release()
-        with closing(connections[alias].copy()) as other, other.cursor() as cursor:
-            cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [connections[alias].connection.info.backend_pid])
+        end_session(alias)
+
+
+@pytest.mark.parametrize("alias", ["postgresql_database"], indirect=True)
+@pytest.mark.parametrize("another", [False, True])
+def test_a_holder_elsewhere_and_ended_sessions(leases: Any, boot: BootClock, alias: str, another: bool) -> None:
+    """The time for which a row was seen unchanged goes on with another session, but not at another server."""
+    holder, waiting = leases(), leases()
+    holder.acquire()
+    Job.objects.using(alias).update(worker_id="elsewhere:1:01234567")  # whose death nothing proves here
+    assert not waiting.acquire(blocking=False)
+    boot.pass_by(TTL / 2)
+    end_session(alias)
+    if another:
+        servers[alias, "lease:nightly"] = "that of a standby"
+    assert not waiting.acquire(blocking=False)
+    boot.pass_by(TTL / 2 + 0.01)
+    assert waiting.acquire(blocking=False) is not another
+    boot.pass_by(TTL)
+    assert waiting.acquire(blocking=False)

@@ -294,6 +294,9 @@ class PostgreSQLConnection:
             return False
         return True
 
+    def server(self) -> str:
+        return str(self._value("SELECT pg_postmaster_start_time()::text", {}))
+
     def changed(self) -> bool:
         """See Engine; all that has been committed makes another snapshot, also in another database of the server."""
         snapshot = self._value("SELECT pg_current_snapshot()::text", {})

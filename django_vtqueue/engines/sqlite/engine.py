@@ -67,7 +67,6 @@ def _options(new: NewJobs) -> dict[str, Any]:
 class SQLiteEngine(SQLiteDue, SQLiteSettling, SQLiteOverflow, SQLiteLimits, SQLiteSteps, Engine):
     """See Engine."""
 
-    is_file = True
     kept_open = True  # to open it anew takes 0.3 ms
     outdated = staticmethod(outdated)
     trouble = staticmethod(trouble)
