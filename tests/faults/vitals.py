@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
@@ -15,7 +16,7 @@ from .scale import MINUTES
 MIB = 2**20
 LOOK = 1.0  # seconds between two looks
 LONGEST_WAL = 32  # MiB
-GROWTH = 5  # MiB of a worker's memory, from the second fifth of the time to the last, half of it in each half
+GROWTH = 5  # MiB of a worker's memory, from the second fifth of the time to the last, a quarter of it in each fifth
 MORE_FILES = 2  # the same of its open files; connections that renew beside locks come and go
 
 
@@ -56,13 +57,14 @@ class Vitals:
     def check(self) -> None:
         """The WAL stays small; in a long run the memory and the open files of the workers do not go on growing.
 
-        A thread may open what it keeps late, so one step up is none: they grow in the first half, and in the second.
+        Threads reach their largest memory one after the other, and may open what they keep late. So a step up is none,
+        nor is a growth that comes to its end: they grow in each fifth of the time.
         """
         assert max(self.wal, default=0.0) < LONGEST_WAL
         for pid in self.memory if MINUTES else ():
             for samples, growth in ((self.memory[pid], GROWTH), (self._usual_files(pid), MORE_FILES)):
-                _, early, middle, _, late = fifths(samples)
-                assert min(late - middle, middle - early) <= growth / 2
+                steps = [later - earlier for earlier, later in pairwise(fifths(samples)[1:])]
+                assert min(steps) <= growth / 4
 
     def _usual_files(self, pid: int) -> list[int]:
         """Return how many files a process had open while it had as many children as most of the time."""
