@@ -19,9 +19,11 @@ PAYLOAD = """json_object(
 )"""
 
 # Of a hundred: 60 have succeeded, 25 are due, 9 scheduled, 4 retrying, 1 is running and 1 expired.
-STATE = "CASE WHEN n % 100 < 60 THEN 'SUCCESSFUL' WHEN n % 100 < 98 THEN 'READY' ELSE 'RUNNING' END"
+STATE = """CASE WHEN n % 100 < 60 THEN 'SUCCESSFUL' WHEN n % 100 < 85 THEN 'READY' WHEN n % 100 < 98 THEN 'SCHEDULED'
+    ELSE 'RUNNING' END"""
 HELD = f"CASE WHEN n % 100 < 60 OR n % 100 >= 98 THEN 'web1:' || (n % {WORKERS}) || ':abcd' ELSE '' END"
 VISIBLE = "CASE WHEN n % 100 < 85 THEN :now - n WHEN n % 100 < 99 THEN :now + 3600000000 + n ELSE :now - n END"
+WAKES = f"CASE WHEN n % 100 BETWEEN 85 AND 97 THEN {VISIBLE} END"
 LEASED = f"CASE WHEN n % 100 >= 98 THEN {VISIBLE} END"
 FINISHED = f"CASE WHEN n % 100 < 60 THEN {ENQUEUED} + 1000000 END"
 USED = "n % 100 < 60 OR n % 100 >= 94"
@@ -34,11 +36,11 @@ ENDED = """json_array(json_object(
 JOBS = f"""{NUMBERS}
 INSERT INTO vtqueue_job (
     id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, enqueued_at, started_at,
-    kept_until, state, due_at, lease_until, finished_at, payload, history, result
+    kept_until, state, due_at, wake_at, lease_until, finished_at, payload, history, result
 )
 SELECT {ID}, {QUEUE}, {TASK}, n % 3 - 1, {USED}, {USED}, 10, {HELD}, {MINUTE}, {ENQUEUED},
     CASE WHEN {USED} THEN {ENQUEUED} + 500000 END, CASE WHEN n % 100 < 60 THEN :now + 86400000000 + n END,
-    {STATE}, {VISIBLE}, {LEASED}, {FINISHED}, {PAYLOAD}, CASE WHEN n % 100 >= 94 THEN {ENDED} ELSE '[]' END,
+    {STATE}, {VISIBLE}, {WAKES}, {LEASED}, {FINISHED}, {PAYLOAD}, CASE WHEN n % 100 >= 94 THEN {ENDED} ELSE '[]' END,
     CASE WHEN n % 100 < 60 THEN '"sent"' END
 FROM number"""
 

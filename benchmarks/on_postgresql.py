@@ -27,23 +27,22 @@ from .tools import FOLDER, tasks, wait_until
 
 KEPT = ("ENGINE", "NAME", "USER", "PASSWORD", "HOST", "PORT", "OPTIONS")  # of the settings of the database
 DAY = 86_400_000_000  # microseconds
-KINDS = {  # worker, state, priority, queue, due_at, lease_until, finished_at, moved_from, concurrency_key of row n
-    "scheduled, higher priority": f"'', 'READY', 50, 'default', {{now}} + {DAY} + n, NULL, NULL, NULL, NULL",
-    "scheduled, 201 priorities": f"'', 'READY', n % 201 - 100, 'default', {{now}} + {DAY} + n, NULL, NULL, NULL, NULL",
-    "leased": f"'other', 'RUNNING', 0, 'default', {{now}} - n, {{now}} + {DAY} + n, NULL, NULL, NULL",
-    "leased, 201 priorities": (
-        f"'other', 'RUNNING', n % 201 - 100, 'default', {{now}} - n, {{now}} + {DAY} + n, NULL, NULL, NULL"
-    ),
+LATER = f"{{now}} + {DAY} + n"
+KINDS = {  # worker, state, priority, queue, due_at, wake_at, lease_until, finished_at, concurrency_key of row n
+    "scheduled, higher priority": f"'', 'SCHEDULED', 50, 'default', {LATER}, {LATER}, NULL, NULL, NULL",
+    "scheduled, 201 priorities": f"'', 'SCHEDULED', n % 201 - 100, 'default', {LATER}, {LATER}, NULL, NULL, NULL",
+    "leased": f"'other', 'RUNNING', 0, 'default', {{now}} - n, NULL, {LATER}, NULL, NULL",
+    "leased, 201 priorities": (f"'other', 'RUNNING', n % 201 - 100, 'default', {{now}} - n, NULL, {LATER}, NULL, NULL"),
     "due, another queue": "'', 'READY', 0, 'other', {now} - n, NULL, NULL, NULL, NULL",
     "due at one moment": "'', 'READY', 0, 'default', {now}, NULL, NULL, NULL, NULL",
-    "kept": f"'raw', 'SUCCESSFUL', 0, 'default', {{now}} - {DAY}, NULL, {{now}} - n, NULL, NULL",
-    "blocked": "'', 'READY', 0, 'default', 253402300799999999, NULL, NULL, {now} - n, 'key' || n % 1000",
+    "kept": f"'raw', 'SUCCESSFUL', 0, 'default', {{now}} - {DAY}, NULL, NULL, {{now}} - n, NULL",
+    "blocked": "'', 'BLOCKED', 0, 'default', {now} - n, 253402300799999999, NULL, NULL, 'key' || n % 1000",
     "dead": "",
 }
 OTHERS = """
 INSERT INTO vtqueue_job (
     id, task_path, claims, attempts, max_attempts, lease_us, enqueued_at, payload, history,
-    worker_id, state, priority, queue_name, due_at, lease_until, finished_at, moved_from,
+    worker_id, state, priority, queue_name, due_at, wake_at, lease_until, finished_at,
     concurrency_key
 ) SELECT gen_random_uuid(), 'benchmarks.app.tasks.noop', 0, 0, 10, 60000000, {now}, '{{"args": [], "kwargs": {{}}}}',
     '[]', {values}
@@ -63,7 +62,7 @@ UPDATE vtqueue_job SET state = 'RUNNING', claims = claims + 1, attempts = attemp
     started_at = %(now)s, lease_until = %(now)s + lease_us
 WHERE id IN (
     SELECT id FROM vtqueue_job
-    WHERE finished_at IS NULL AND lease_until IS NULL AND (task_path = '') = (SELECT false) AND priority >= -100
+    WHERE state = 'READY' AND (task_path = '') = (SELECT false) AND priority >= -100
       AND priority = 0 AND due_at <= %(now)s
     ORDER BY due_at, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 ) RETURNING id, claims, payload"""

@@ -7,18 +7,19 @@ from .tools import raw_connection
 
 DAY = 86_400_000_000  # microseconds
 QUEUES = 1000
+LATER = ":now + :day + n"
 
-# State, worker, claims, priority, queue, due_at, lease_until, finished_at and kept_until, for row number n at :now; and
-# of some unique_key and start_by.
+# State, worker, claims, priority, queue, due_at, wake_at, lease_until, finished_at and kept_until, for row number n at
+# :now; and of some unique_key and start_by.
 KINDS = {
-    "finished": "'SUCCESSFUL', 'other', 1, 0, 'default', :now - :day, NULL, :now - n, :now + :day - n",
-    "scheduled, higher priority": "'READY', '', 0, 50, 'default', :now + :day + n, NULL, NULL, NULL",
-    "leased, higher priority": "'RUNNING', 'other', 1, 50, 'default', :now, :now + :day, NULL, NULL",
-    "scheduled, 201 priorities": "'READY', '', 0, n % 201 - 100, 'default', :now + :day + n, NULL, NULL, NULL",
-    "scheduled, 1,000 queues": "'READY', '', 0, 0, 'q' || (n % 1000), :now + :day + n, NULL, NULL, NULL",
-    "due, 1,000 queues": "'READY', '', 0, 0, 'q' || (n % 1000), :now - n, NULL, NULL, NULL",
-    "due at one moment": "'READY', '', 0, 0, 'default', :now, NULL, NULL, NULL",
-    "scheduled, keys and expiry": "'READY', '', 0, 0, 'default', :now + :day + n, NULL, NULL, NULL",
+    "finished": "'SUCCESSFUL', 'other', 1, 0, 'default', :now - :day, NULL, NULL, :now - n, :now + :day - n",
+    "scheduled, higher priority": f"'SCHEDULED', '', 0, 50, 'default', {LATER}, {LATER}, NULL, NULL, NULL",
+    "leased, higher priority": "'RUNNING', 'other', 1, 50, 'default', :now, NULL, :now + :day, NULL, NULL",
+    "scheduled, 201 priorities": f"'SCHEDULED', '', 0, n % 201 - 100, 'default', {LATER}, {LATER}, NULL, NULL, NULL",
+    "scheduled, 1,000 queues": f"'SCHEDULED', '', 0, 0, 'q' || (n % 1000), {LATER}, {LATER}, NULL, NULL, NULL",
+    "due, 1,000 queues": "'READY', '', 0, 0, 'q' || (n % 1000), :now - n, NULL, NULL, NULL, NULL",
+    "due at one moment": "'READY', '', 0, 0, 'default', :now, NULL, NULL, NULL, NULL",
+    "scheduled, keys and expiry": f"'SCHEDULED', '', 0, 0, 'default', {LATER}, {LATER}, NULL, NULL, NULL",
 }
 MORE = {"scheduled, keys and expiry": "'report:' || n, :now + 2 * :day + n"}
 
@@ -26,7 +27,7 @@ FILL = """
 WITH RECURSIVE number(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM number WHERE n + 1 < :count)
 INSERT INTO vtqueue_job (
     id, task_path, attempts, max_attempts, lease_us, enqueued_at, payload, history,
-    state, worker_id, claims, priority, queue_name, due_at, lease_until, finished_at, kept_until,
+    state, worker_id, claims, priority, queue_name, due_at, wake_at, lease_until, finished_at, kept_until,
     unique_key, start_by
 )
 SELECT

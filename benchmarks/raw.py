@@ -22,8 +22,8 @@ CLAIM = """
 UPDATE vtqueue_job SET state = 'RUNNING', claims = claims + 1, attempts = attempts + 1, worker_id = 'raw',
     started_at = ?1, lease_until = ?1 + lease_us
 WHERE rowid IN (
-    SELECT rowid FROM vtqueue_job INDEXED BY vtqueue_job_due
-    WHERE finished_at IS NULL AND lease_until IS NULL AND (task_path = '') = 0 AND priority = 0 AND due_at <= ?1
+    SELECT rowid FROM vtqueue_job INDEXED BY vtqueue_job_ready
+    WHERE state = 'READY' AND (task_path = '') = 0 AND priority = 0 AND due_at <= ?1
     LIMIT ?2
 ) RETURNING id, claims, payload"""
 ACK = """

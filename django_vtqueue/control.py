@@ -24,7 +24,7 @@ from .core.text import shown, storable
 from .engines import database_for, engine_for
 from .fields import StoredText, text_of
 from .models import DeadLetter, Job, Requeue
-from .models.jobs import HAS_KEY, PARKED, RESERVED, UNFINISHED
+from .models.jobs import GIVEN_BACK, HAS_KEY, RESERVED, UNFINISHED
 from .queue import doorbell
 from .queue.arguments import checked_by, checked_priority, served_queue_name
 from .queue.batches import change_in_batches
@@ -71,12 +71,14 @@ def run_now(job_ids: Named, *, using: str | None = None) -> list[UUID]:
 
     def make_due(ids: Sequence[UUID]) -> Iterable[UUID]:
         # The write comes first: to a transaction that has read SQLite refuses the lock instead of waiting for it.
-        jobs = Job.objects.using(database).filter(~RESERVED, pk__in=ids, state=states.READY)
-        jobs.filter(due_at__gt=now, moved_from=None).update(due_at=now)
-        # What is parked goes back to its place in the line, and the limit judges it again.
-        parked = list(jobs.filter(PARKED).values_list("pk", flat=True))
-        jobs.filter(PARKED, pk__in=parked).update(due_at=F("moved_from"), moved_from=None)
-        return [*jobs.filter(due_at=now).values_list("pk", flat=True), *parked]
+        jobs = Job.objects.using(database).filter(~RESERVED, pk__in=ids)
+        into_line = {"state": states.READY, "wake_at": None}
+        later = jobs.filter(state__in=(states.SCHEDULED, states.WAITING), moved_from=None, wake_at__gt=now)
+        later.update(due_at=now, **into_line)
+        # What is blocked goes back to its place in the line, and the limit judges it again.
+        blocked = list(jobs.filter(state=states.BLOCKED).values_list("pk", flat=True))
+        jobs.filter(state=states.BLOCKED, pk__in=blocked).update(**into_line)
+        return [*jobs.filter(state=states.READY, due_at=now).values_list("pk", flat=True), *blocked]
 
     return change_in_batches(job_ids, Job, database, make_due)
 
@@ -129,7 +131,7 @@ def unheld(job_ids: Iterable[UUID], database: str) -> QuerySet[Job]:
 
     What several workers may run (``overflow``) is held as long as it runs, for its lease ends while it does.
     """
-    free = Q(state=states.READY) | Q(lease_until__lte=engine_for(database).now(), copies__isnull=True)
+    free = Q(state__in=states.QUEUED) | Q(lease_until__lte=engine_for(database).now(), copies__isnull=True)
     return Job.objects.using(database).filter(UNFINISHED, ~RESERVED, free, pk__in=job_ids)
 
 
@@ -205,14 +207,15 @@ def _change_steps(
     database, whole_id = database_for(using), checked_id(job_id)
     engine = engine_for(database)
     entry = history.changed(outcome, storable(message), checked_by(by), engine.now())
+    free = Q(state__in=states.QUEUED) | GIVEN_BACK & Q(lease_until__lte=engine.now())
     with engine.atomic():
-        jobs = Job.objects.using(database).filter(~RESERVED, pk=whole_id, state=states.READY)
+        jobs = Job.objects.using(database).filter(free, ~RESERVED, pk=whole_id)
         letters = DeadLetter.objects.using(database).filter(pk=whole_id)
         for rows in (jobs, letters):
             if rows.update(claims=F("claims")):  # the write lock first, so that no event comes in between
                 row = rows.get()
                 now = engine.now()
-                due = {"due_at": now} if rows is jobs else {}
+                ready = {"state": states.READY, "due_at": now, "wake_at": None, "lease_until": None}
                 changed = written(change_them(read(row.steps, row.earlier_steps), now))
                 if outcome == history.SKIPPED:
                     check_steps_size(len(dumps(changed).encode()), f"step {message}", row.queue_name, database)
@@ -220,7 +223,7 @@ def _change_steps(
                     steps=changed,
                     earlier_steps=None,
                     history=StoredText(history.append(text_of(row.history), entry)),
-                    **due,
+                    **(ready if rows is jobs else {}),
                 )
                 wake_workers(database)
                 return True

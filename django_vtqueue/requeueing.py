@@ -190,7 +190,7 @@ def _look_at_canary(run: Requeue, engine: Engine, now: int) -> None:
     """Go on if the first letter has succeeded, end the run if it has not, else look again later."""
     assert run.canary
     found = engine.find(run.canary.hex)
-    if found and found.state in (states.READY, states.RUNNING):
+    if found and found.state in (*states.QUEUED, states.RUNNING):
         waited = (now - clock.to_instant(run.created_at)) / clock.SECOND
         _go_on(run, engine.alias, now, min(max(waited / 2, SOONEST), LATEST))
     elif found and found.state == states.FAILED:

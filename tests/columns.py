@@ -10,11 +10,14 @@ JSON = ("payload", "history", "result")
 
 def in_columns(row: dict[str, Any]) -> dict[str, Any]:
     """Return the values of a job with its ``visible_at`` where the table has it: the end of the lease of a held one,
-    the place in the line of any other.
+    the moment at which one wakes that is not in the line, the place in the line of any other.
     """
-    visible_at = row["visible_at"]
-    held = row.get("state") == states.RUNNING
-    place = {"due_at": row["enqueued_at"] if held else visible_at, "lease_until": visible_at if held else None}
+    visible_at, enqueued_at, state = row["visible_at"], row["enqueued_at"], row.get("state", states.READY)
+    place = {
+        "due_at": enqueued_at if state in (states.RUNNING, states.BLOCKED) else visible_at,
+        "wake_at": visible_at if state in states.ASIDE else None,
+        "lease_until": visible_at if state == states.RUNNING else None,
+    }
     return as_stored({key: value for key, value in row.items() if key != "visible_at"} | place)
 
 

@@ -156,7 +156,7 @@ class KeyedList(LeanChangeList):
 
 
 class JobList(KeyedList):
-    """Jobs, the newest first; those that wait in the order of the claim."""
+    """Jobs, the newest first; those of one state as ``list_jobs`` says."""
 
     looked = gettext_lazy("Looked at %(number)s jobs.")
     looked_back = gettext_lazy("Looked at %(number)s jobs, back to %(time)s.")

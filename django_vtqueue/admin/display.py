@@ -106,6 +106,7 @@ def timing(job: Job, now: int) -> SafeString | str:
         "due": _("due for %s"),
         "scheduled": _("due in %s"),
         "retrying": _("due in %s"),
+        "waiting": _("due in %s"),  # with damaged steps
         "expired": _("lost by its worker %s ago"),
     }[word]
     return moment(job.visible_at, text % duration(abs(visible_at - now)))

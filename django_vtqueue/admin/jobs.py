@@ -103,7 +103,7 @@ class JobAdmin(EntryAdmin):
     def timing(self, job: Job) -> SafeString | str:
         """Return the same for a list, and how long it has left to start."""
         now, when = display.now_of(job), self.when(job)
-        if job.start_by is None or job.state != states.READY or is_overdue(job, now):
+        if job.start_by is None or not job.queued or is_overdue(job, now):
             return when
         return format_html(gettext("{}; expires in {}"), when, duration(clock.to_instant(job.start_by) - now))
 
@@ -120,8 +120,9 @@ class JobAdmin(EntryAdmin):
 
     @admin.display(description=_("lease"))
     def lease(self, job: Job) -> SafeString | str:
-        held = wait(job, display.now_of(job)) is None if job.reserved else job.state == states.RUNNING
-        return display.lease(job, display.now_of(job)) if held else "-"
+        now = display.now_of(job)
+        held = wait(job, now) is None if job.reserved else job.state == states.RUNNING and not job.queued
+        return display.lease(job, now) if held else "-"
 
     @admin.display(description=_("queue"))
     def place(self, job: Job) -> str:

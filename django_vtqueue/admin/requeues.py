@@ -89,7 +89,7 @@ class RequeueAdmin(ReadOnlyAdmin):
             (succeeded := fate[states.SUCCESSFUL], ngettext("%s succeeded", "%s succeeded", succeeded)),
             (dead := fate[states.FAILED], ngettext("%s died again", "%s died again", dead)),
             (running := fate[states.RUNNING], ngettext("%s runs", "%s run", running)),
-            (waiting := fate[states.READY], ngettext("%s waits", "%s wait", waiting)),
+            (waiting := sum(fate[state] for state in states.QUEUED), ngettext("%s waits", "%s wait", waiting)),
             (gone := fate[requeueing.GONE], ngettext("%s is not kept any more", "%s are not kept any more", gone)),
         )
         counted = ", ".join(text % display.number(count) for count, text in words if count)
@@ -168,7 +168,7 @@ class RequeueAdmin(ReadOnlyAdmin):
         if run.ended_at is None:
             return True
         fate = requeueing.fate_of(run)
-        return bool(fate[states.RUNNING] or fate[states.READY])
+        return any(fate[state] for state in (states.RUNNING, *states.QUEUED))
 
     @method_decorator(require_POST)
     def stop(self, request: HttpRequest, pk: UUID) -> HttpResponse:

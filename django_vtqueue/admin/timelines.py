@@ -104,7 +104,7 @@ def outcome(item: history.Entry) -> str:
 
 def last_attempt(entry: JobOrLetter) -> Iterator[history.Entry]:
     """Yield the attempt that the history does not have: the one that goes on (each copy of it), or that succeeded."""
-    if not isinstance(entry, Job) or entry.state == states.READY:
+    if not isinstance(entry, Job) or entry.queued:
         return
     succeeded, now = entry.state == states.SUCCESSFUL, display.now_of(entry)
     current = history.Entry(
@@ -132,7 +132,7 @@ def what_is_next(job: Job) -> Iterator[dict[str, Any]]:
     if job.cancelled_at is not None:
         yield mark(_("asked to stop"), job.cancelled_at, job.cancelled_by)
     now = display.now_of(job)
-    if job.state == states.READY:
+    if job.queued:
         yield {"mark": LABELS[state_word(job, now)], "by": "", "moment": display.timing(job, now)}
 
 

@@ -7,7 +7,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
-from ..core import clock, states
+from ..core import clock
 from ..core.clock import to_instant
 from ..core.humanize import duration
 from ..engines import engine_for
@@ -60,7 +60,7 @@ def ended(entry: JobOrLetter, now: int) -> int:
 
 def times(entry: JobOrLetter, now: int) -> tuple[int, int | None, int]:
     """Return when a job was enqueued, when its last attempt began, unless it waits for another, and when it ended."""
-    waits = isinstance(entry, Job) and entry.state == states.READY
+    waits = isinstance(entry, Job) and entry.queued
     started = None if waits or entry.started_at is None else to_instant(entry.started_at)
     return to_instant(entry.enqueued_at), started, ended(entry, now)
 

@@ -17,6 +17,7 @@ FIRST, LAST = 5, 45
 MOST_ATTEMPTS = 1_000_000  # attempts; a larger number was written by hand, and would fill the memory
 EMPTY = "[]"
 OMITTED = "omitted"
+UNREADABLE = "unreadable"
 
 LEASE_EXPIRED = "lease expired"
 WORKER_DIED = "worker died"
@@ -96,7 +97,7 @@ def read(stored: Any) -> list[Entry]:
 
 def unreadable(stored: Any) -> Entry:
     """Return the entry that stands for a history which cannot be read, or not be stored again."""
-    return Entry(outcome="unreadable", message=str(stored)[:1000])
+    return Entry(outcome=UNREADABLE, message=str(stored)[:1000])
 
 
 def append(text: str, ended_attempt: Entry) -> str:

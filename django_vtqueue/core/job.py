@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
+from . import states
+
 ClaimKey = tuple[str, int]  # id and claim number: another claim of the same job is another right to change it
 Progress = tuple[float, str]  # 0 to 1, and a text
 SHORT = 255  # characters of an indexed text column
@@ -46,6 +48,16 @@ class NewJobs:
             return self.parent_id is not None
         keys = [*(self.unique_keys or ()), *(self.concurrency_keys or ()), *(self.rate_keys or ())]
         return self.parent_id is not None or keys.count(None) < len(keys)
+
+    @property
+    def state(self) -> str:
+        """The state in which they are stored."""
+        return states.READY if self.wake_at is None else states.SCHEDULED
+
+    @property
+    def wake_at(self) -> int | None:
+        """When they enter the line, if they are due later."""
+        return self.due_at if self.due_at > self.enqueued_at else None
 
 
 @dataclass(slots=True)
@@ -179,14 +191,3 @@ class Due(NamedTuple):
     def overdue(self, now: int) -> bool:
         """Return whether it was to start by ``now``."""
         return self.start_by is not None and self.start_by <= now
-
-
-class HiddenRow(NamedTuple):
-    """A hidden row, which no claim sees until its ``lease_until``, and that may become visible again.
-
-    ``lease_ended``: a worker holds it, and has not renewed its lease although it had the time. Else the row was
-    released a moment ago.
-    """
-
-    handle: Handle
-    lease_ended: int

@@ -19,11 +19,12 @@ KEPT_FOR_PARENT = 90 * 86_400 * SECOND  # at least: until then its parent has re
 class Settlement:
     """How an attempt ends: the change that the holder of a job asks for. FAILED: the job moves to the dead letters.
 
-    ``due_at``: the new place in the line of a READY job; None: it keeps the one it has. ``hidden_until``: it is not
-    visible before, for its code may still be running. ``kept_until``: when the row may be deleted; of a dead letter
+    ``due_at``: the new place in the line of a job that is not at its end; None: it keeps the one it has. ``wake_at``:
+    when it comes into the line, if that is later. ``held_until``: it is given back only then, for its code may still
+    be running. ``kept_until``: when the row may be deleted; of a dead letter
     queue/settling.py sets it. ``cancelled``: it was to wait again, but was cancelled. ``requested``: the state,
-    ``due_at`` and ``finished_at`` that were asked for, of a settlement that has ended one copy of the job only.
-    ``waiting``: of a job that is READY: for what its task waits, or that it has put the job off. ``unparked``: other
+    ``due_at``, ``wake_at`` and ``finished_at`` that were asked for, of a settlement that has ended one copy only.
+    ``waiting``: for what its task waits, or that it has put the job off. ``unparked``: other
     jobs were put back into the line with it.
     """
 
@@ -36,9 +37,10 @@ class Settlement:
     result: str | None = None
     history: str | None = None
     failure: Failure | None = None
-    hidden_until: int | None = field(default=None, kw_only=True)
+    wake_at: int | None = field(default=None, kw_only=True)
+    held_until: int | None = field(default=None, kw_only=True)
     cancelled: bool = field(default=False, kw_only=True)
-    requested: tuple[str, int | None, int | None] | None = field(default=None, kw_only=True)
+    requested: tuple[str, int | None, int | None, int | None] | None = field(default=None, kw_only=True)
     waiting: Waiting | None = field(default=None, kw_only=True)
     unparked: bool = field(default=False, kw_only=True, compare=False)
 
@@ -48,9 +50,14 @@ class Settlement:
         return self.kept_until is not None and self.kept_until == self.finished_at
 
     @property
+    def goes_on(self) -> bool:
+        """Whether the job is not at its end: it is to run again, or it waits."""
+        return self.state in states.QUEUED
+
+    @property
     def uses_no_attempt(self) -> bool:
         """Whether the job waits again and the attempt is not used up."""
-        return self.state == states.READY and self.failure is None
+        return self.goes_on and self.failure is None
 
     def others_due(self, now: int) -> bool:
         """Whether other workers have to look: it was given back and may be due, or the next of its key, or its parent.
@@ -64,7 +71,7 @@ class Settlement:
 
         An event or a child that it waits for may have come already.
         """
-        if self.state != states.READY:
+        if not self.goes_on:
             return False
         soon = self.due_at is None or self.due_at < now + SECOND
         return soon or (self.waiting and self.waiting.kind) in (EVENT, GATHER)
@@ -82,7 +89,10 @@ class Settlement:
         event or a limit has moved it since; what is put off, by the moment until which it is.
         """
         job = self.job
-        if row is None or (row.state, row.claims, row.finished_at) != (self.state, job.claims, self.finished_at):
+        if row is None or (row.claims, row.finished_at) != (job.claims, self.finished_at):
+            return False
+        written = (states.RUNNING,) if self.held_until else states.QUEUED if self.goes_on else (self.state,)
+        if row.state not in written or (self.held_until and row.worker_id):
             return False
         if self.finished_at is not None:
             return True
@@ -112,7 +122,9 @@ def released(job: HeldJob) -> Settlement:
 
 def suspended(job: HeldJob, waiting: Waiting) -> Settlement:
     """Return the settlement of a job whose task waits, or has put it off: no attempt is used."""
-    return Settlement(job, states.READY, job.attempts - job.begun, due_at=waiting.until, waiting=waiting)
+    state = states.SCHEDULED if waiting.kind == SNOOZE else states.WAITING
+    attempts = job.attempts - job.begun
+    return Settlement(job, state, attempts, due_at=waiting.until, wake_at=waiting.until, waiting=waiting)
 
 
 def snoozed(job: HeldJob, until: float | timedelta | datetime, now: int) -> Settlement:
@@ -121,16 +133,16 @@ def snoozed(job: HeldJob, until: float | timedelta | datetime, now: int) -> Sett
     return suspended(job, Waiting(SNOOZE, "", max(instant, now), now))
 
 
-def released_unfinished(job: HeldJob, now: int, hidden_until: int | None) -> Settlement:
+def released_unfinished(job: HeldJob, now: int, held_until: int | None) -> Settlement:
     """Return the release of a job whose worker ends, with an entry of its attempt in the history, if it had begun.
 
-    Until ``hidden_until`` its code may still run.
+    Until ``held_until`` its code may still run.
     """
     settlement = released(job)
     if not job.begun:
         return settlement
     entry = history.entry(history.number(job.history), job.worker_id, job.started_at, now, history.RELEASED, None)
-    settlement.history, settlement.hidden_until = history.append(job.history, entry), hidden_until
+    settlement.history, settlement.held_until = history.append(job.history, entry), held_until
     return settlement
 
 
@@ -141,6 +153,11 @@ def abandoned(job: HeldJob, word: str, failure: Failure, now: int) -> Settlement
     return settlement
 
 
+def given_back(job: HeldJob) -> Settlement:
+    """Return the settlement of a job whose holder gave it back a moment ago: now its code has ended."""
+    return Settlement(job, states.READY, job.attempts)
+
+
 def failed(job: HeldJob, word: str, failure: Failure, now: int, delay: int | None) -> Settlement:
     """Return the settlement of a failed attempt: visible again after ``delay`` microseconds, or a dead letter.
 
@@ -149,7 +166,10 @@ def failed(job: HeldJob, word: str, failure: Failure, now: int, delay: int | Non
     entry = history.entry(history.number(job.history), job.worker_id, job.started_at, now, word, failure)
     kept = history.append(job.history, entry)
     if delay is not None and not exhausted(job):
-        return Settlement(job, states.READY, job.attempts, due_at=now + delay, history=kept, failure=failure)
+        again = Settlement(job, states.READY, job.attempts, due_at=now + delay, history=kept, failure=failure)
+        if delay > 0:
+            again.state, again.wake_at = states.SCHEDULED, again.due_at
+        return again
     return Settlement(
         job,
         states.FAILED,
@@ -196,7 +216,8 @@ def _make_burial(settlement: Settlement, word: str, failure: Failure, now: int) 
     entry = history.entry(history.NO_ATTEMPT, "", None, now, word, failure)
     settlement.history = history.append(settlement.history or settlement.job.history, entry)
     settlement.state, settlement.failure = states.FAILED, failure
-    settlement.due_at, settlement.finished_at, settlement.waiting = None, now, None
+    settlement.due_at, settlement.wake_at, settlement.held_until, settlement.waiting = None, None, None, None
+    settlement.finished_at = now
 
 
 def cancellation(by: str | None) -> str:

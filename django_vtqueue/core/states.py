@@ -1,27 +1,52 @@
 """The states of a job, as stored and as shown to people.
 
-READY ──claim──► RUNNING ──ack──► SUCCESSFUL
-  ▲                │ nack, release, lease ended
-  └────────────────┘ … or, with no attempt left, the row moves to the dead letters (FAILED).
+A claim takes READY rows only. What a SCHEDULED or WAITING job waits for is the moment ``wake_at``; whoever claims first
+makes those READY whose moment has come.
 """
 
-READY = "READY"  # may be claimed from its due_at on: waiting, scheduled or to be retried
-RUNNING = "RUNNING"  # held by worker_id until lease_until; then it is claimable again, and shown as "expired"
+SCHEDULED = "SCHEDULED"  # due later: a delay, the pause before a retry, a snooze, a moment that a rate has reserved
+READY = "READY"  # in the line, by priority, then by due_at
+BLOCKED = "BLOCKED"  # held back until a place of its concurrency key is free
+WAITING = "WAITING"  # its task waits: for an event, for children, for the end of a sleep
+RUNNING = "RUNNING"  # held by worker_id until lease_until; given back, and held by no one for a moment, if that is ""
 SUCCESSFUL = "SUCCESSFUL"  # acknowledged; it stays until kept_until
 FAILED = "FAILED"  # never a stored state of a job: what a dead letter is to Django's Tasks framework
+
+ASIDE = BLOCKED, SCHEDULED, WAITING  # of rows with a wake_at; BLOCKED ones wake by nothing but a free place
+QUEUED = READY, *ASIDE  # unfinished, and held by no one
+
+# From each state to which a statement may move a job: None is the end of its row, as a dead letter or deleted.
+MOVES: dict[str | None, tuple[str | None, ...]] = {
+    None: (READY, SCHEDULED),
+    SCHEDULED: (READY, SCHEDULED, RUNNING, None),
+    READY: (RUNNING, BLOCKED, SCHEDULED, READY, None),
+    BLOCKED: (READY, SCHEDULED, None),
+    WAITING: (READY, WAITING, None),
+    RUNNING: (READY, SCHEDULED, WAITING, RUNNING, SUCCESSFUL, None),
+    SUCCESSFUL: (None,),
+}
 
 WORDS = ("due", "scheduled", "retrying", "waiting", "blocked", "running", "expired", "done", "dead")
 
 
-def word(state: str, visible_at: int, attempts: int, now: int) -> str:
-    """Return the word shown to people for a row of ``state``; instants in microseconds.
+def of_task(state: str) -> str:
+    """Return what Django's Tasks framework calls a state: it has one for all that is in no worker's hands."""
+    return READY if state in QUEUED else state
 
-    Which of those that are due later wait for something, or are blocked, inspection/state.py tells.
+
+def word(state: str, moment: int, attempts: int, now: int) -> str:
+    """Return the word shown to people for a row of ``state``.
+
+    ``moment``: the instant at which its lease or its wait ends, or from which it is due; all in microseconds.
     """
     if state == RUNNING:
-        return "running" if visible_at > now else "expired"
-    if state == READY:
-        if visible_at <= now:
-            return "due"
-        return "retrying" if attempts else "scheduled"
-    return "done" if state == SUCCESSFUL else "dead"
+        return "running" if moment > now else "expired"
+    if state == SUCCESSFUL:
+        return "done"
+    if state == BLOCKED:
+        return "blocked"
+    if state not in QUEUED:
+        return "dead"
+    if moment <= now:
+        return "due"
+    return "waiting" if state == WAITING else "retrying" if attempts else "scheduled"

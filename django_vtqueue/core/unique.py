@@ -23,6 +23,8 @@ REPLACED = (
     "enqueued_at",
     "start_by",
     "due_at",
+    "wake_at",
+    "state",
     "payload",
 )
 

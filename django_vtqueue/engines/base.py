@@ -16,8 +16,8 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Expression
 
 from ..core.grace import GracePeriod
-from ..core.job import ClaimKey, Due, Handle, HeldJob, HiddenRow, NewJobs, Progress, Scope
-from .contract_parts import ClockStamps, DurableSteps, Limiting, Overflow, RowLocks, Settling
+from ..core.job import ClaimKey, Due, Handle, HeldJob, NewJobs, Progress, Scope
+from .contract_parts import DurableSteps, Limiting, Overflow, RowLocks, Settling
 from .portable import Portable
 from .trouble import Trouble
 
@@ -36,7 +36,7 @@ class Listener:
         """Wake the process no more."""
 
 
-class Engine(Portable, Settling, RowLocks, Overflow, Limiting, DurableSteps, ClockStamps, ABC):
+class Engine(Portable, Settling, RowLocks, Overflow, Limiting, DurableSteps, ABC):
     """The statements of the queue on one database alias.
 
     ``traced``: query counting, logging and tracing see the statements. For a worker's control loop it is False.
@@ -202,8 +202,16 @@ class Engine(Portable, Settling, RowLocks, Overflow, Limiting, DurableSteps, Clo
         """Forget where the last look at what is due has ended, in an engine whose looks go on from there."""
 
     @abstractmethod
+    def wake(self, scope: Scope, now: int, limit: int) -> int:
+        """Put up to ``limit`` jobs of a scope into the line whose ``wake_at`` has come; return how many."""
+
+    @abstractmethod
+    def to_wake(self, scope: Scope, now: int, limit: int) -> int:
+        """Return 1 if there are any such jobs, else 0; a look, for those who may not write."""
+
+    @abstractmethod
     def due(self, scope: Scope, limit: int, now: int, *, named: bool = False) -> list[Due]:
-        """Return the first ``limit`` waiting rows of a scope that are due, by priority, then by ``due_at``, then in the
+        """Return the first ``limit`` READY rows of a scope that are due, by priority, then by ``due_at``, then in the
         order of insertion. Overdue ones are among them: a claim does not lease these. ``named``: with their queues.
         """
 
@@ -218,16 +226,12 @@ class Engine(Portable, Settling, RowLocks, Overflow, Limiting, DurableSteps, Clo
     @abstractmethod
     def ended(
         self, scope: Scope, limit: int, now: int, grace_period: GracePeriod, *, overflow: bool = False
-    ) -> list[HiddenRow]:
-        """Return up to ``limit`` hidden rows of a scope that may become visible: released, or with an ended lease.
+    ) -> list[Handle]:
+        """Return up to ``limit`` held rows of a scope whose lease has ended, and those that were given back.
 
         Whether a lease may be taken from its holder depends on its end, its length, and the grace period of the
         claimer; see core/grace.py. ``overflow``: without those that reappear instead (see ``reappeared``).
         """
-
-    @abstractmethod
-    def unhide(self, handles: Sequence[Handle]) -> None:
-        """Make rows visible that were hidden for a moment after their release."""
 
     @abstractmethod
     def lease(
@@ -299,8 +303,8 @@ class Engine(Portable, Settling, RowLocks, Overflow, Limiting, DurableSteps, Clo
     def handle(self) -> Expression:
         """Return the handle of a job as an expression of the ORM; each index of jobs ends with it."""
 
-    def by_key(self, table: str) -> str:
-        """Return what makes a query read a table by the index of its key; it follows the table's name."""
+    def by_index(self, table: str, index: str) -> str:
+        """Return what makes a query read a table by an index ("": that of its key); it follows the table's name."""
         return ""
 
     @abstractmethod

@@ -10,17 +10,15 @@ from typing import NamedTuple
 
 from django.db.models.expressions import Expression
 
-from ..core.clock import LAST_INSTANT
 from ..core.copies import Copy
 from ..core.grace import GracePeriod
 from ..core.job import ClaimKey, Due, Handle, HeldJob, Scope, StoredJob
 from ..core.settlement import Settlement
 
 # As SQL: of a job that waits until another one of its key ends, and of one that waits for the moment booked for it.
-IS_PARKED = f"""job.finished_at IS NULL AND job.lease_until IS NULL AND job.moved_from IS NOT NULL
-      AND job.concurrency_key IS NOT NULL AND job.due_at = {LAST_INSTANT}"""
-IS_BOOKED = f"""job.finished_at IS NULL AND job.lease_until IS NULL AND job.moved_from IS NOT NULL
-      AND job.rate_key IS NOT NULL AND job.due_at < {LAST_INSTANT}"""
+IS_BLOCKED = "job.state = 'BLOCKED'"
+IS_BOOKED = "job.moved_from IS NOT NULL AND job.rate_key IS NOT NULL"  # until it is leased
+BOOKED_FOR = "coalesce(job.wake_at, job.due_at)"  # its moment, also if that has come
 
 
 class Noted(NamedTuple):
@@ -191,28 +189,6 @@ class RowLocks:
         """
 
 
-class ClockStamps:
-    """Rows which a clock has stamped that was ahead; queue/clock_repair.py walks over them."""
-
-    def clock_was_ahead(self, now: int) -> bool:
-        """Return whether some row has a stamp of a clock that was ahead of ``now``; it costs a few seeks."""
-        return False
-
-    def stamped_ahead(self, after: Handle, now: int, limit: int) -> tuple[list[Handle], Handle | None]:
-        """Read the ``limit`` rows after a row; return those that wait for a time stamped by a clock that was ahead.
-
-        Also return the last row that was read, to go on from there; None if it was the last one of all.
-        """
-        return [], None
-
-    def repair_stamps(self, handles: Sequence[Handle], now: int) -> int:
-        """Repair what a clock that was ahead has stamped in these rows; return how many rows were changed.
-
-        A row that waits for such a time is due now; a lease that ends at such a time ends one lease from now.
-        """
-        return 0
-
-
 class Parked(NamedTuple):
     """A concurrency key with parked jobs, and one of these.
 
@@ -259,7 +235,7 @@ class Limiting(ABC):
     """Limits: how many jobs run, in which order, and how often.
 
     All of it is called in the transaction of a claim or a settlement. What a key has is counted from the rows
-    themselves. A parked job waits without an end, and knows its place in the line (``moved_from``).
+    themselves. A blocked job keeps its place in the line (``due_at``).
 
     ``line``: the columns that order the jobs of an ordered key; behind them the handle does.
     """

@@ -51,18 +51,28 @@ def first_of_each(rows: QuerySet[M], *columns: str, limit: int) -> QuerySet[M]:
     return by_key(every).filter(pk__in=RawSQL(keys, params + next_params))
 
 
-class KeyTable(BaseTable):
-    """A table that is read by the index of its key, whatever ANALYZE has found in it, and when."""
+class IndexedTable(BaseTable):
+    """A table that is read by one of its indexes, whatever ANALYZE has found in it, and when; "": that of its key."""
+
+    def __init__(self, table_name: str, alias: str | None, index: str = "") -> None:
+        super().__init__(table_name, alias)
+        self.index = index
+
+    def relabeled_clone(self, change_map: dict[str | None, str]) -> "IndexedTable":
+        return type(self)(self.table_name, change_map.get(self.table_alias, self.table_alias), self.index)
 
     def as_sql(self, compiler: Any, connection: Any) -> Any:
         sql, params = super().as_sql(compiler, connection)
-        return sql + engine_for(connection.alias).by_key(self.table_name), params
+        return sql + engine_for(connection.alias).by_index(self.table_name, self.index), params
 
 
-def by_key(rows: QuerySet[M]) -> QuerySet[M]:
-    """Return all of ``rows``, read by the primary key or, where that is a number, by the columns that are unique."""
+def by_key(rows: QuerySet[M], index: str = "") -> QuerySet[M]:
+    """Return all of ``rows``, read by the primary key or, where that is a number, by the columns that are unique.
+
+    ``index``: another one that has all of these rows.
+    """
     alias = rows.query.get_initial_alias()
-    rows.query.alias_map[alias] = KeyTable(rows.model._meta.db_table, alias)
+    rows.query.alias_map[alias] = IndexedTable(rows.model._meta.db_table, alias, index)
     return rows
 
 

@@ -6,11 +6,14 @@ from typing import Any, TypeVar
 
 from django.apps import apps
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
+
+from ..core import states
+from ..fields.constraints import in_state
 
 SLICE = 5000  # rows of one statement: a lock is held for some 50 ms at the most
 MOST_CHARACTERS = 20_000_000  # of the payloads of one statement: no database takes a text of a gigabyte
-WAITING = {"finished_at": None, "lease_until": None}
+READY, ASIDE, HELD = in_state(states.READY), Q(wake_at__isnull=False), Q(lease_until__isnull=False)  # an index of each
 
 T = TypeVar("T")
 
@@ -47,16 +50,15 @@ class Portable:
 
     def count(self, queue_name: str) -> int:
         """Return how many jobs of a queue are unfinished, whether they wait or are held."""
-        waiting, held = self._jobs(queue_name, **WAITING), self._jobs(queue_name, lease_until__isnull=False)
-        return waiting.count() + held.count()
+        return sum(self._jobs(queue_name, which).count() for which in (READY, ASIDE, HELD))
 
     def purge(self, queue_name: str, now: int) -> int:
         """Delete the jobs of a queue that are not held, a slice in each transaction; return how many there were."""
-        ended = self._jobs(queue_name, lease_until__lte=now, copies__isnull=True)  # with copies it may run on
-        return sum(map(self._delete, (self._jobs(queue_name, **WAITING), ended)))
+        ended = Q(lease_until__lte=now, copies__isnull=True)  # with copies it may run on
+        return sum(self._delete(self._jobs(queue_name, which)) for which in (READY, ASIDE, ended))
 
-    def _jobs(self, queue_name: str, **conditions: Any) -> QuerySet[Any]:
-        return apps.get_model("vtqueue", "Job").objects.using(self.alias).filter(queue_name=queue_name, **conditions)
+    def _jobs(self, queue_name: str, which: Q) -> QuerySet[Any]:
+        return apps.get_model("vtqueue", "Job").objects.using(self.alias).filter(which, queue_name=queue_name)
 
     def _delete(self, jobs: QuerySet[Any]) -> int:
         total, found = 0, SLICE

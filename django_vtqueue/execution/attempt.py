@@ -65,7 +65,7 @@ class Attempt:
         if result := self.result if needed else None:
             change(
                 result,
-                status=TaskResultStatus(settlement.state),
+                status=TaskResultStatus(states.of_task(settlement.state)),
                 finished_at=None if settlement.finished_at is None else clock.from_instant(settlement.finished_at),
                 _return_value=self.returned if settlement.state == states.SUCCESSFUL else None,
             )

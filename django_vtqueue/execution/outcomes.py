@@ -11,7 +11,6 @@ from typing import cast
 from django.utils.module_loading import import_string
 
 from ..backend import VTQueueBackend
-from ..core import states
 from ..core.failures import from_task
 from ..core.job import HeldJob
 from ..core.settlement import Settlement, released
@@ -52,7 +51,7 @@ class Outcome:
 
 def has_receivers(outcome: Outcome) -> bool:
     """Return whether ``task_finished`` is sent for an outcome: it has ended the job, and has a result to tell of."""
-    return outcome.result is not None and outcome.settlement.state != states.READY
+    return outcome.result is not None and not outcome.settlement.goes_on
 
 
 def announce(outcome: Outcome, backend: VTQueueBackend) -> bool:

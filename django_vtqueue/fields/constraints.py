@@ -11,11 +11,13 @@ from django.db.models import (
     Case,
     CheckConstraint,
     ExpressionWrapper,
+    F,
     Func,
     Q,
     Value,
     When,
 )
+from django.db.models.expressions import RawSQL
 from django.db.models.lookups import Exact
 
 from ..core import states
@@ -68,6 +70,11 @@ class OfKind(Func):
         return f"({' AND '.join(conditions)})", params
 
 
+def in_state(state: str) -> Q:
+    """Return the condition that a job is in a state, written out: for a parameter SQLite takes no index of it."""
+    return Q(Exact(F("state"), RawSQL(f"'{state}'", ())))
+
+
 def holds(condition: Q) -> ExpressionWrapper:
     """Return whether a condition holds, to be compared."""
     return ExpressionWrapper(condition, output_field=BooleanField())
@@ -80,9 +87,16 @@ OF_JOBS: list[BaseConstraint] = [
         name="vtqueue_job_state",
         condition=Q(
             state=Case(
-                When(worker_id="", then=Value(states.READY)),
-                When(lease_until__isnull=True, then=Value(states.SUCCESSFUL)),
-                default=Value(states.RUNNING),
+                When(
+                    Q(wake_at__isnull=True),
+                    then=Case(
+                        When(lease_until__isnull=False, then=Value(states.RUNNING)),
+                        When(~Q(worker_id=""), then=Value(states.SUCCESSFUL)),
+                        default=Value(states.READY),
+                    ),
+                ),
+                When(Q(lease_until__isnull=True, worker_id="", state__in=states.ASIDE), then=F("state")),
+                default=Value(""),
             )
         ),
     ),
@@ -101,13 +115,14 @@ OF_JOBS: list[BaseConstraint] = [
         condition=OfKind(
             id="id",
             integer="priority max_attempts enqueued_at start_by due_at cancelled_at ordered",
-            text="queue_name task_path unique_key concurrency_key rate_key parent_id copies payload cancelled_by",
+            text="queue_name task_path unique_key concurrency_key rate_key parent_id copies cancelled_by "
+            "metadata payload",
         ),
     ),
     CheckConstraint(  # what each claim and each settlement changes: SQLite leaves out the CHECKs of other columns
         name="vtqueue_job_attempt",
         condition=OfKind(
-            integer="claims attempts lease_us started_at lease_until moved_from finished_at kept_until",
+            integer="claims attempts lease_us started_at lease_until wake_at moved_from finished_at kept_until",
             text="worker_id unique_until history result steps earlier_steps progress_text",
         ),
     ),
@@ -119,8 +134,8 @@ OF_LETTERS: list[BaseConstraint] = [
             id="id",
             integer="priority claims attempts max_attempts lease_us enqueued_at started_at kept_until died_at "
             "reviewed_at ordered",
-            text="queue_name task_path worker_id unique_key unique_until concurrency_key rate_key parent_id payload "
-            "history steps earlier_steps exception_class message fingerprint reviewed_by note",
+            text="queue_name task_path worker_id unique_key unique_until concurrency_key rate_key parent_id metadata "
+            "payload history steps earlier_steps exception_class message fingerprint reviewed_by note",
         ),
     ),
 ]

@@ -23,24 +23,26 @@ from ..core.ids import digits_in, first_id, id_end, parse_id
 from ..core.job import Handle
 from ..core.unique import is_encodable
 from ..engines import engine_for
-from ..engines.distinct import RAW_AS_INDEXED, count_by
+from ..engines.distinct import RAW_AS_INDEXED, by_key, count_by
+from ..fields.constraints import in_state
 from ..models import RESERVED, Job
-from ..models.jobs import GIVEN_BACK, PARKED, waiting_jobs
+from ..models.jobs import ASIDE, BY_WORKER, GIVEN_BACK, ready_jobs
 from ..requeueing import PATH
 from ..tasks.signatures import masks_of, searchable
 from .overview import levels
 
+ALL = Q()
 RowKey = list[int | str]  # where a row stands in the order of its list; addresses bring it back, or anything else
-
 LARGEST = 2**63  # of a number in a key
 IDS = 200_000  # that are looked at for one of which the end is given
-RUNNING = RawSQL(f"'{states.RUNNING}'", ())  # no parameter: SQLite then knows from the index that it holds
 TEXT = ExpressionWrapper(F("payload"), TextField())  # a payload as it is stored
+# PostgreSQL would make ``task_path <> ''`` of a bare value, which no index has.
+RAW_IS = {raw: RawSQL("(SELECT %s)", (raw,)) for raw in (False, True)}
 
 
 @dataclass(frozen=True)
 class ListQuery:
-    """Which rows; None and "" ask for nothing. ``since`` and ``until``: instants, of the enqueueing or of the death."""
+    """Which rows; None and "" ask for nothing. ``since`` and ``until``: instants, of the enqueueing or the death."""
 
     word: str = ""  # of states.WORDS
     queue_name: str | None = None
@@ -56,9 +58,7 @@ class ListQuery:
 
 @dataclass
 class Page:
-    """Rows of a list. ``next_key``: behind which the next page begins, None if there is none; ``looked_to``: the same
-    where the page ends because so many rows were looked at.
-    """
+    """Rows of a list; behind ``next_key`` the next page begins. ``looked_to``: that, since so many were looked at."""
 
     rows: list[Any] = field(default_factory=list)
     next_key: RowKey | None = None
@@ -67,11 +67,15 @@ class Page:
 
 @dataclass(frozen=True)
 class ListRange:
-    """A part of a list that is one range of an index; ``order``: of its rows; ``level``: what its keys begin with."""
+    """A part of a list that is one range of an index; ``order``: of its rows; ``level``: what its keys begin with.
+
+    ``last``: where the range ends, unless it ends with a key: of two bounds SQLite may take the wider one.
+    """
 
     rows: QuerySet[Any]
     order: tuple[str, ...]
     level: tuple[int, ...] = ()
+    last: Q = ALL
 
     @property
     def columns(self) -> list[str]:
@@ -79,7 +83,7 @@ class ListRange:
 
     @property
     def ordered(self) -> QuerySet[Any]:
-        return self.rows.order_by(*self.order)
+        return self.rows.filter(self.last).order_by(*self.order)
 
     def key(self, values: Iterable[Any]) -> RowKey:
         """Return where a row with these values in the columns stands in the list."""
@@ -91,7 +95,7 @@ class ListRange:
 
     def up_to(self, key: RowKey) -> "ListRange":
         """Return what ends with the row of a key."""
-        return replace(self, rows=self.rows.filter(beyond(self.order, key[len(self.level) :], back=True)))
+        return replace(self, rows=self.rows.filter(beyond(self.order, key[len(self.level) :], back=True)), last=ALL)
 
 
 def stored(value: Any) -> int | str:
@@ -134,26 +138,22 @@ def fits(value: Any, kind: Any) -> bool:
 
 # -- jobs --------------------------------------------------------------------------------------------------------------
 
-WAITING_WORDS, HELD_WORDS = ("due", "scheduled", "retrying", "waiting"), ("running", "expired")
+TIMED_WORDS, HELD_WORDS = ("scheduled", "retrying"), ("running", "expired")
 
 
 def list_jobs(rows: QuerySet[Any], query: ListQuery, after: Any, *, size: int, limit: int, now: int) -> Page:
     """Look at the next ``size`` jobs behind a key (None: the first ones); return up to ``limit`` of the query.
 
-    The newest come first; what waits is in the order of the claim, what is blocked in that of its keys, what is held in
-    that of its holders. Each has what its task waits for; see DurableSteps.waits.
+    The newest come first; due ones are in the order of the claim, later ones in that of their time, the rest by keys.
     """
     rows = rows.annotate(waits=engine_for(rows.db).waits())
     return read(parts(rows, query, after, now), wanted_jobs(query, now), query.text, size, limit)
 
 
 def count_jobs(rows: QuerySet[Any], query: ListQuery, size: int, now: int) -> dict[str, tuple[int, bool]]:
-    """Return how many jobs have each word of states.WORDS, for which up to ``size`` are looked at, and whether there
-    may be more. The word of the query is ignored.
-    """
-    counts: dict[str, tuple[int, bool]] = {}
-    rows = rows.annotate(waits=engine_for(rows.db).waits())
-    for words in (("due",), ("scheduled", "retrying"), ("waiting",), ("blocked",), HELD_WORDS, ("done",)):
+    """Return for each word, whatever the query's is, how many of ``size`` jobs have it, and if there may be more."""
+    counts = dict[str, tuple[int, bool]]()
+    for words in (("due",), TIMED_WORDS, ("waiting",), ("blocked",), HELD_WORDS, ("done",)):
         conditions = {word: wanted_jobs(replace(query, word=word), now) for word in words}
         shown = Case(*(When(wanted, then=Value(word)) for word, wanted in conditions.items()), default=Value(""))
         found: Counter[tuple[str]] = Counter()
@@ -167,17 +167,18 @@ def count_jobs(rows: QuerySet[Any], query: ListQuery, size: int, now: int) -> di
 
 def parts(rows: QuerySet[Any], query: ListQuery, after: Any, now: int) -> Iterator[ListRange]:
     """Yield the parts of the list that has the jobs of a query, from a key on."""
+    handled = rows.annotate(raw=RAW_AS_INDEXED, handle=engine_for(rows.db).handle())
     if query.word == "due":
-        yield from due_parts(rows, query, after, now)
-    elif query.word in WAITING_WORDS:
-        yield from waiting_parts(rows, query, checked(after, int, int, int, Handle), now)
+        yield from due_parts(handled, query, after, now)
+    elif query.word in (*TIMED_WORDS, "waiting"):
+        last = ALL if query.word == "waiting" else Q(wake_at__lt=LAST)
+        yield from aside_parts(handled.filter(wake_at__gt=now), query, after, last)
     elif query.word == "blocked":
-        parked = rows.filter(PARKED).annotate(handle=engine_for(rows.db).handle())
-        part = ListRange(parked, ("concurrency_key", "ordered", "queue_name", "-priority", "moved_from", "handle"))
+        order = ("concurrency_key", "ordered", "queue_name", "-priority", "due_at", "handle")
+        part = ListRange(by_key(handled.filter(in_state(states.BLOCKED)), "vtqueue_job_blocked"), order)
         yield part.behind(key) if (key := checked(after, str, bool, str, int, int, Handle)) else part
     elif query.word in HELD_WORDS:
-        held = rows.filter(equal(query, ("worker_id",)), state=RUNNING).annotate(handle=engine_for(rows.db).handle())
-        part = ListRange(held, ("worker_id", "handle"))
+        part = ListRange(handled.filter(BY_WORKER, equal(query, ("worker_id",))), ("worker_id", "handle"))
         yield part.behind(key) if (key := checked(after, str, Handle)) else part
     else:
         part = ListRange(rows.filter(enqueued(query)), ("-pk",))
@@ -185,27 +186,23 @@ def parts(rows: QuerySet[Any], query: ListQuery, after: Any, now: int) -> Iterat
 
 
 def due_parts(rows: QuerySet[Any], query: ListQuery, after: Any, now: int) -> Iterator[ListRange]:
-    """Yield what is due: at last what a worker gave back as it ended, until the next claim puts it into its place."""
-    last = checked(after, str, int, int, Handle)
+    """Yield what is due: what is in the line, then what the next claim puts there: it woke, or was given back."""
+    last, woken = checked(after, str, int, int, Handle), checked(after, int, int, Handle)
     if last is None:
-        yield from waiting_parts(rows, query, checked(after, int, int, int, Handle), now)
+        if woken is None:
+            yield from ready_parts(rows, query, checked(after, int, int, int, Handle))
+        yield from aside_parts(rows.filter(wake_at__lte=now), query, woken)
     rows = rows.filter(GIVEN_BACK, equal(query, ("queue_name",)), lease_until__lte=now)
-    rows = rows.annotate(raw=RAW_AS_INDEXED, handle=engine_for(rows.db).handle())
     part = ListRange(rows, ("queue_name", "raw", "lease_until", "handle"))
     yield part.behind(last) if last else part
 
 
-def waiting_parts(rows: QuerySet[Any], query: ListQuery, after: RowKey | None, now: int) -> Iterator[ListRange]:
-    """Yield what waits, a part for each priority of tasks and of raw payloads, in the order of the claim."""
+def ready_parts(rows: QuerySet[Any], query: ListQuery, after: RowKey | None) -> Iterator[ListRange]:
+    """Yield READY jobs, a part for each priority of tasks and of raw payloads, in the order of the claim."""
     of_queue = equal(query, ("queue_name",))
-    first, _ = levels(Job.objects.using(rows.db).filter(waiting_jobs(of_queue)))
-    time = Q(due_at__lte=now) if query.word == "due" else Q(due_at__gt=now)
-    if query.word in ("scheduled", "retrying"):  # what is due never is parked, or waits
-        time &= Q(due_at__lt=LAST)
-    rows = rows.filter(time).annotate(raw=RAW_AS_INDEXED, handle=engine_for(rows.db).handle())
+    first, _ = levels(Job.objects.using(rows.db).filter(ready_jobs(of_queue)))
     for priority, raw in sorted(first.values_list("priority", "raw"), key=lambda level: (-level[0], level[1])):
-        # A subquery, not the value: PostgreSQL would make ``task_path <> ''`` of it, which no index has.
-        level = rows.filter(waiting_jobs(of_queue & Q(priority=priority)), raw=RawSQL("(SELECT %s)", (raw,)))
+        level = rows.filter(ready_jobs(of_queue & Q(priority=priority)), raw=RAW_IS[raw])
         part = ListRange(level, ("due_at", "handle"), (priority, int(raw)))
         if after is None or (-priority, raw) > (-int(after[0]), after[1]):
             yield part
@@ -213,12 +210,23 @@ def waiting_parts(rows: QuerySet[Any], query: ListQuery, after: RowKey | None, n
             yield part.behind(after)
 
 
+def aside_parts(rows: QuerySet[Any], query: ListQuery, after: Any, last: Q = ALL) -> Iterator[ListRange]:
+    """Yield jobs that are not in the line, tasks before raw payloads, in the order in which they wake."""
+    key, rows = checked(after, int, int, Handle), rows.filter(ASIDE, equal(query, ("queue_name",)))
+    for raw in RAW_IS:
+        part = ListRange(rows.filter(raw=RAW_IS[raw]), ("wake_at", "handle"), (int(raw),), last)
+        if key is None or raw > int(key[0]):
+            yield part
+        elif raw == key[0]:
+            yield part.behind(key)
+
+
 def wanted_jobs(query: ListQuery, now: int) -> Q:
     """Return the condition for the jobs of a query, as far as their part of the list does not say it."""
     words = {
-        "scheduled": Q(attempts=0, waits=None),
-        "retrying": Q(attempts__gt=0, waits=None),
-        "waiting": Q(waits__isnull=False),
+        "scheduled": Q(state=states.SCHEDULED, attempts=0),
+        "retrying": Q(state=states.SCHEDULED, attempts__gt=0),
+        "waiting": Q(state=states.WAITING),
         "running": Q(lease_until__gt=now),
         "expired": Q(lease_until__lte=now),
         "done": Q(finished_at__isnull=False),

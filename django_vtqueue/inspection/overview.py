@@ -17,7 +17,7 @@ from ..core.clock import LAST, from_instant
 from ..engines import engine_for, options_for
 from ..engines.distinct import RAW_AS_INDEXED, RowCount, by_key, compile_sql, count_by, first_of_each, union
 from ..models import RESERVED, DeadLetter, Job
-from ..models.jobs import ANY_NAME, GIVEN_BACK, HIDDEN, waiting_jobs
+from ..models.jobs import ANY_NAME, ASIDE, BY_WORKER, GIVEN_BACK, HELD, ready_jobs
 
 LEVELS = 20_000  # priorities of all queues together
 READ, LEAST_READ = 20_000, 100  # jobs, of all priorities together and of each: which are retried is in no index
@@ -41,7 +41,7 @@ def names_sql(database: str, column: str, limit: int) -> tuple[str, tuple[Any, .
 
 SIZES = """
 WITH name(value) AS (VALUES {names})
-SELECT value, (SELECT count(*) FROM ({waiting}) AS waiting) + (SELECT count(*) FROM ({hidden}) AS hidden) FROM name"""
+SELECT value, {counts} FROM name"""
 
 
 def sizes(database: str, limit: int, most: int) -> dict[str, int]:
@@ -52,11 +52,12 @@ def sizes(database: str, limit: int, most: int) -> dict[str, int]:
     if not names:
         return {}
     of_name = Q(queue_name=RawSQL("name.value", ()))
-    states = (jobs.filter(state).values("pk")[:most] for state in (waiting_jobs(of_name), HIDDEN & of_name))
-    (waits, *given), (hidden, *others) = ((sql, *params) for sql, params in map(compile_sql, states))
+    kinds = (ready_jobs(of_name), ASIDE & of_name, HELD & of_name)
+    found = [compile_sql(jobs.filter(kind).values("pk")[:most]) for kind in kinds]
+    counts = " + ".join(f"(SELECT count(*) FROM ({sql}) AS found)" for sql, _ in found)
     with connections[database].cursor() as cursor:
-        sql = SIZES.format(names=", ".join(["(%s)"] * len(names)), waiting=waits, hidden=hidden)
-        cursor.execute(sql, [*names, *given, *others])
+        sql = SIZES.format(names=", ".join(["(%s)"] * len(names)), counts=counts)
+        cursor.execute(sql, [*names, *(param for _, params in found for param in params)])
         return {name: min(number, most) for name, number in cursor.fetchall()}
 
 
@@ -110,56 +111,70 @@ class Backlog:
 
 
 def levels(jobs: QuerySet[Any], *columns: str) -> tuple[QuerySet[Any], QuerySet[Any]]:
-    """Return the first job of each kind and priority among jobs that wait, and the query for all jobs of each.
+    """Return the first job of each kind and priority among READY jobs, and the query for all jobs of each.
 
-    Inside a priority the rows of the claim index lie in the order of time, so that what is due is one range of it.
     ``columns``: what else tells levels apart.
     """
-    columns = (*columns, "raw", "-priority")
+    return firsts(jobs.order_by("due_at"), *columns, "raw", "-priority")
+
+
+def firsts(jobs: QuerySet[Any], *columns: str) -> tuple[QuerySet[Any], QuerySet[Any]]:
+    """Return the first job for each value of columns in which an index has jobs, and the query for all jobs of each."""
     jobs = jobs.annotate(raw=RAW_AS_INDEXED)
-    first = first_of_each(jobs.order_by("due_at"), *columns, limit=LEVELS).annotate(raw=RAW_AS_INDEXED)
-    return first, jobs.filter(**{name.strip("-"): OuterRef(name.strip("-")) for name in columns})
+    first = first_of_each(jobs, *columns, limit=LEVELS).annotate(raw=RAW_AS_INDEXED)
+    return first, jobs.order_by().filter(**{name.strip("-"): OuterRef(name.strip("-")) for name in columns})
 
 
 def backlogs(database: str, queue_names: Collection[str], now: int, most: int) -> dict[str, Backlog]:
     """Return what waits in these queues at an instant, each number counted up to ``most`` for each priority.
 
-    It reads three times, so it is called in a snapshot: a job that is claimed in between would be missing in the last.
+    It reads several times, so it is called in a snapshot: a job that is claimed in between would be missing.
     """
-    first, same = levels(Job.objects.using(database).filter(waiting_jobs(ANY_NAME)), "queue_name")
-    later, never = same.filter(due_at__gt=now, due_at__lt=LAST), same.filter(due_at__gte=LAST)
-    numbers = {"due": same.filter(due_at__lte=now), "later": later, "never": never}
-    counts = first.filter(queue_name__in=queue_names).annotate(**{k: RowCount(v[:most]) for k, v in numbers.items()})
+    jobs = Job.objects.using(database)
     found = {name: Backlog() for name in queue_names}
-    tried: dict[Any, tuple[Backlog, int]] = {}
-    rows = list(counts.values_list("pk", "queue_name", "raw", "due_at", "due", "later", "never"))
-    read = min(max(READ // max(sum(later + never > 0 for *_, later, never in rows), 1), LEAST_READ), most)
-    for pk, name, raw, due_at, due, timed, endless in rows:
-        backlog = found[name]
-        backlog.add_due(due, raw, due_at)
-        backlog.later += timed + endless
-        backlog.read += min(timed, read) + min(endless, read)
-        if timed or endless:
-            tried[pk] = backlog, min(endless, read)
-    hidden = Job.objects.using(database).filter(GIVEN_BACK, queue_name__in=queue_names, lease_until__lte=now)
-    for name, raw, due_at in hidden.annotate(raw=RAW_AS_INDEXED).values_list("queue_name", "raw", "due_at")[:most]:
+    first, same = levels(jobs.filter(ready_jobs(ANY_NAME)), "queue_name")
+    ready = first.filter(queue_name__in=queue_names).annotate(number=RowCount(same[:most]))
+    for name, raw, due_at, number in ready.values_list("queue_name", "raw", "due_at", "number"):
+        found[name].add_due(number, raw, min(due_at, from_instant(now)))  # a clock may have been ahead
+    first, same = firsts(
+        by_key(jobs.filter(ASIDE, ANY_NAME), "vtqueue_job_aside").order_by("wake_at"), "queue_name", "raw"
+    )
+    kinds = {
+        "woken": same.filter(wake_at__lte=now),
+        "timed": same.filter(wake_at__gt=now, wake_at__lt=LAST),
+        "endless": same.filter(wake_at__gte=LAST),
+    }
+    counts = first.filter(queue_name__in=queue_names).annotate(**{k: RowCount(v[:most]) for k, v in kinds.items()})
+    rows = list(counts.values_list("pk", "queue_name", "raw", "wake_at", *kinds))
+    read = min(max(READ // max(len(rows), 1), LEAST_READ), most)
+    later: dict[Any, tuple[Backlog, int]] = {}
+    for pk, name, raw, wake_at, woken, timed, endless in rows:
+        found[name].add_due(woken, raw, wake_at)
+        found[name].later += timed + endless
+        found[name].read += min(timed, read) + min(endless, read)
+        later[pk] = found[name], min(endless, read)
+    for name, raw, due_at in (
+        jobs.filter(GIVEN_BACK, queue_name__in=queue_names, lease_until__lte=now)
+        .annotate(raw=RAW_AS_INDEXED)
+        .values_list("queue_name", "raw", "due_at")[:most]
+    ):
         found[name].add_due(1, raw, due_at)
-    looked = later.annotate(waits=engine_for(database).waits()).values("attempts", "waits")[:read]
-    jobs = (
-        Job.objects.using(database)
-        .filter(pk__in=tried)
+    looked = kinds["timed"].values("state", "attempts")[:read]
+    numbers = (
+        jobs.filter(pk__in=later)
         .annotate(
             raw=RAW_AS_INDEXED,
-            again=RowCount(looked, where="attempts > 0 AND waits IS NULL"),
-            waiting=RowCount(looked, where="waits IS NOT NULL"),
-            parked=RowCount(never.values("moved_from")[:read], where="moved_from IS NOT NULL"),
+            again=RowCount(looked, where=f"attempts > 0 AND state = '{states.SCHEDULED}'"),
+            waits=RowCount(looked, where=f"state = '{states.WAITING}'"),
+            blocked=RowCount(kinds["endless"].values("state")[:read], where=f"state = '{states.BLOCKED}'"),
         )
+        .values_list("pk", "again", "waits", "blocked")
     )
-    for pk, retrying, waiting, parked in jobs.values_list("pk", "again", "waiting", "parked"):
-        backlog, endless = tried[pk]
-        backlog.retrying += retrying
-        backlog.waiting += waiting + endless - parked  # what is never due waits, unless it is parked
-        backlog.parked += parked
+    for pk, again, waits, blocked in numbers:
+        backlog, endless = later[pk]
+        backlog.retrying += again
+        backlog.waiting += waits + endless - blocked  # what never wakes by itself waits, unless it is blocked
+        backlog.parked += blocked
     return found
 
 
@@ -201,7 +216,7 @@ class Held:
 
 def held(database: str, most: int, now: int) -> Held:
     """Return how many jobs are held at an instant; no more than ``most`` are looked at."""
-    rows = Job.objects.using(database).filter(~RESERVED, state=states.RUNNING).order_by("worker_id")
+    rows = Job.objects.using(database).filter(~RESERVED, BY_WORKER).order_by("worker_id")
     running = ExpressionWrapper(Q(lease_until__gt=now), BooleanField())
     begun = ExpressionWrapper(Q(started_at__isnull=False), BooleanField())
     columns = ("queue_name", "worker_id", "running", "begun", "copies")

@@ -4,10 +4,11 @@ from typing import NamedTuple
 
 from django.db.models import OuterRef
 
+from ..core import states
 from ..engines import engine_for
 from ..engines.distinct import RowCount, first_of_each
+from ..fields.constraints import in_state
 from ..models import Job
-from ..models.jobs import PARKED
 
 KEYS = 200  # that are looked at
 
@@ -27,10 +28,8 @@ def parked_keys(database: str, limit: int, most: int) -> tuple[list[ParkedKey], 
 
     Of all keys the first KEYS are looked at.
     """
-    rows = Job.objects.using(database).filter(PARKED)
-    first = first_of_each(
-        rows.order_by("ordered", "queue_name", "-priority", "moved_from"), "concurrency_key", limit=KEYS
-    )
+    rows = Job.objects.using(database).filter(in_state(states.BLOCKED))
+    first = first_of_each(rows.order_by("ordered", "queue_name", "-priority", "due_at"), "concurrency_key", limit=KEYS)
     number = RowCount(rows.filter(concurrency_key=OuterRef("concurrency_key"))[:most])
     found = list(first.values_list("concurrency_key", "queue_name", "task_path", number))
     found.sort(key=lambda row: (-row[3], row[0]))

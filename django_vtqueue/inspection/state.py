@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from ..core import states, steps
-from ..core.clock import LAST, LAST_INSTANT, from_instant, to_instant
+from ..core.clock import LAST_INSTANT, from_instant, to_instant
 from ..core.humanize import time_of
 from ..core.text import printable
 from ..engines import options_for
@@ -34,43 +34,42 @@ class Waits(NamedTuple):
 def state_word(entry: Job | DeadLetter, now: int) -> str:
     """Return the word of states.WORDS for a job or dead letter as it was read; ``now``: an instant.
 
-    A job that was to start by now, and has not, is "expired" as one is whose lease has ended.
+    A job that was to start by now, and has not, is "expired" as one is whose lease has ended. What a worker gave back
+    as it ended waits.
     """
     if isinstance(entry, DeadLetter):
         return "dead"
     if is_overdue(entry, now):
         return "expired"
-    word = states.word(entry.state, to_instant(entry.visible_at), entry.attempts, now)
-    if word not in ("scheduled", "retrying"):
-        return word
-    return "blocked" if is_parked(entry) else "waiting" if waits_of(entry) else word
+    state = states.READY if entry.state == states.RUNNING and entry.queued else entry.state
+    return states.word(state, to_instant(entry.visible_at), entry.attempts, now)
 
 
 def is_overdue(entry: Job | DeadLetter, now: int) -> bool:
     """Return whether a job waits that was to start by now, so that it is never run."""
-    if not isinstance(entry, Job) or entry.state != states.READY or entry.start_by is None:
+    if not isinstance(entry, Job) or not entry.queued or entry.start_by is None:
         return False
     return to_instant(entry.start_by) <= now
 
 
 def is_parked(job: Job) -> bool:
     """Return whether a limit holds a job up until another one of its key ends."""
-    return job.state == states.READY and job.moved_from is not None and job.due_at == LAST
+    return job.state == states.BLOCKED
 
 
 def waits_of(job: Job) -> Waits | None:
     """Return what the task of a job waits for.
 
-    None for one that is due at another time: a limit has moved it, or it is tried again. The engine's ``waits`` says
-    the same of rows that are read without their steps; with that as an annotation they are not read here.
+    The engine's ``waits`` says the same of rows that are read without their steps; with that as an annotation they are
+    not read here.
     """
-    if job.state != states.READY or job.moved_from is not None:
+    if job.state != states.WAITING:
         return None
     if "waits" in vars(job):
         found = steps.said_to_wait(job.waits) if job.waits else None  # type: ignore[attr-defined]
     else:
         found = steps.waiting_of(job.steps) if job.steps else None
-    if found is None or found[0].until != to_instant(job.due_at):
+    if found is None:
         return None
     waiting, children = found
     return Waits(*waiting, children)
@@ -78,13 +77,13 @@ def waits_of(job: Job) -> Waits | None:
 
 def waiting_sentence(job: Job, now: int, limits: Limits = NO_LIMITS) -> str:
     """Return what a job waits for and until when; "" for one that is due, held, done, or just scheduled."""
-    if job.state != states.READY or to_instant(job.due_at) <= now:
-        return ""
     if is_parked(job):
         return _("blocked by the limit '%(key)s'") % {"key": printable(job.concurrency_key or "")}
+    if job.wake_at is None or to_instant(job.wake_at) <= now:
+        return ""
     if job.moved_from is not None and job.rate_key:
         rate = (limits.task_options(job.task_path) or {}).get("rate", job.rate_key)
-        return _("moved to %(time)s by the rate %(rate)s") % {"time": time_of(job.due_at), "rate": rate}
+        return _("moved to %(time)s by the rate %(rate)s") % {"time": time_of(job.wake_at), "rate": rate}
     return task_waiting_sentence(job, waits) if (waits := waits_of(job)) else ""
 
 

@@ -46,7 +46,7 @@ def why(entry: Job | DeadLetter, now: int, limits: Limits = NO_LIMITS) -> str:
             }
         case "scheduled" | "retrying" if snoozed(entry):
             return _("put off by its own code (Snooze) until %(time)s") % {"time": time_of(entry.visible_at)}
-        case "scheduled":
+        case "scheduled" | "waiting":
             return _("scheduled for %(time)s") % {"time": time_of(entry.visible_at)} + expiry(entry, now)
         case "retrying":
             return retrying(entry)

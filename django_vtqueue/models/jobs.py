@@ -8,38 +8,39 @@ from django.db.models.functions import Coalesce, Left
 from django.db.models.lookups import Exact
 from django.utils.translation import gettext_lazy as _
 
-from ..core import clock, history, names, states, unique
+from ..core import history, names, states, unique
 from ..core.ids import new_uuid
 from ..fields import InstantField, JSONTextField, MomentManager
 from ..fields.columns import ComputedField, LineIndex
-from ..fields.constraints import OF_JOBS, OF_LETTERS, holds
+from ..fields.constraints import OF_JOBS, OF_LETTERS, holds, in_state
 
 T = TypeVar("T")
 
 LOWEST = -100  # priority
 UNFINISHED = Q(finished_at__isnull=True)
-WAITING = Q(finished_at__isnull=True, lease_until__isnull=True)
-ANY_PRIORITY, ANY_NAME = Q(priority__gte=LOWEST), Q(queue_name__isnull=False)  # true of every row, see waiting_jobs
+QUEUED = Q(finished_at__isnull=True, lease_until__isnull=True)  # held by no one
+ANY_PRIORITY, ANY_NAME = Q(priority__gte=LOWEST), Q(queue_name__isnull=False)  # true of every row, see ready_jobs
 # What the index of unique keys has.
 HAS_KEY = UNFINISHED & Q(unique_key__isnull=False) & ~Q(unique_until=unique.STARTED)
-HIDDEN = Q(lease_until__isnull=False)
-GIVEN_BACK = HIDDEN & Q(state=states.READY)  # by a worker that ended; the next claim unhides it
+HELD = Q(lease_until__isnull=False)
+GIVEN_BACK = HELD & Q(worker_id="")  # by a worker that ended; the next claim puts it into the line
+BY_WORKER = in_state(states.RUNNING) & Q(worker_id__gt="")  # held, and not given back
+ASIDE = Q(wake_at__isnull=False)  # SCHEDULED, WAITING, BLOCKED
 HAS_CONCURRENCY_KEY = Q(concurrency_key__isnull=False)  # first in conditions: most rows are out by then
 IN_ORDER = Q(ordered__gt=False)  # each Django writes a comparison with True in its own way
-PARKED = HAS_CONCURRENCY_KEY & WAITING & Q(moved_from__isnull=False, due_at=clock.LAST)
-BOOKED = Q(rate_key__isnull=False) & Q(moved_from__isnull=False) & WAITING
+BOOKED = Q(rate_key__isnull=False) & Q(moved_from__isnull=False)
 # Rows of reserved queues: they are in no list or number of jobs, and no user changes them. Not by ``startswith``, which
 # SQLite answers without regard to case, nor by a range, which another database answers by its own order of letters.
 RESERVED = Q(*(Exact(Left("queue_name", len(name)), name) for name in names.RESERVED_PREFIXES), _connector=Q.OR)
 RAW = holds(Q(task_path=""))
 
 
-def waiting_jobs(which: Q | None = None) -> Q:
-    """Return the condition for jobs that wait: one of the claim's indexes is used for it, not the whole table read.
+def ready_jobs(which: Q | None = None) -> Q:
+    """Return the condition for READY jobs: one of the claim's indexes is used for it, not the whole table read.
 
     ``which``: compares the name of the queue, or the priority; empty: all.
     """
-    return WAITING & (which or ANY_PRIORITY)
+    return in_state(states.READY) & (which or ANY_PRIORITY)
 
 
 class AbstractJob(models.Model):
@@ -74,7 +75,8 @@ class AbstractJob(models.Model):
     class Meta:
         abstract = True
 
-    payload: Any  # of both, among their large columns
+    metadata: Any  # of both, among their large columns
+    payload: Any
     history: Any
     steps: Any  # of a durable task: what is done; see core/steps.py
 
@@ -104,18 +106,20 @@ class Job(AbstractJob):
 
     state = models.CharField(_("state"), max_length=10, default=states.READY)
     start_by = InstantField(_("expires"), null=True, blank=True)  # if it has not started by then it is never run
-    due_at = InstantField(_("due at"))  # its place in the line: no lease changes it; retries, waits and limits do
-    lease_until = InstantField(_("hidden until"), null=True, blank=True)  # of what is held, or was given back just now
+    due_at = InstantField(_("due at"))  # its place in the line: no lease changes it; retries and waits do
+    wake_at = InstantField(_("wakes at"), null=True, blank=True)  # when it enters the line, while it is not in it
+    lease_until = InstantField(_("held until"), null=True, blank=True)
     visible_at = ComputedField(
-        expression=Coalesce("lease_until", "due_at"),
+        expression=Coalesce("lease_until", "wake_at", "due_at"),
         output_field=InstantField(_("visible at")),
         db_persist=False,
         verbose_name=_("visible at"),
     )
-    moved_from = InstantField(_("moved from"), null=True, blank=True)  # its place in the line, until a limit moved it
+    moved_from = InstantField(_("moved from"), null=True, blank=True)  # its place, until a rate reserved another
     finished_at = InstantField(_("finished"), null=True, blank=True)
     cancelled_at = InstantField(_("asked to stop"), null=True, blank=True)  # from then on it is not started again
     cancelled_by = models.CharField(_("cancelled by"), max_length=150, null=True, blank=True)
+    metadata = JSONTextField(_("metadata"), null=True, blank=True)  # what travels with it from its enqueue to its run
     copies = JSONTextField(_("copies"), null=True, blank=True)  # of a job that several may run: see core/copies.py
     progress = models.FloatField(_("progress"), null=True, blank=True)  # 0 to 1, as its task says
     progress_text = models.CharField(_("progress"), max_length=255, null=True, blank=True)
@@ -141,8 +145,8 @@ class Job(AbstractJob):
                 RAW,
                 F("priority").desc(),
                 F("due_at"),
-                name="vtqueue_job_due",
-                condition=WAITING,
+                name="vtqueue_job_ready",
+                condition=Q(state=states.READY),
                 always_true=ANY_PRIORITY,
             ),
             LineIndex(
@@ -151,20 +155,23 @@ class Job(AbstractJob):
                 F("priority").desc(),
                 F("due_at"),
                 name="vtqueue_job_queue",
-                condition=WAITING,
+                condition=Q(state=states.READY),
                 always_true=ANY_NAME,  # as any query does that compares the name
             ),
-            # What is hidden, of one queue and kind: small, for it has the held rows only.
-            models.Index(F("queue_name"), RAW, F("lease_until"), name="vtqueue_job_hidden", condition=HIDDEN),
+            # What is not in the line: of all queues by the moment at which it wakes, and of one.
+            models.Index(RAW, F("wake_at"), name="vtqueue_job_wake", condition=ASIDE),
+            LineIndex(
+                F("queue_name"), RAW, F("wake_at"), name="vtqueue_job_aside", condition=ASIDE, always_true=ANY_NAME
+            ),
+            # What is held, of one queue and kind: small.
+            models.Index(F("queue_name"), RAW, F("lease_until"), name="vtqueue_job_held", condition=HELD),
             models.Index(fields=["worker_id"], name="vtqueue_job_worker", condition=Q(state=states.RUNNING)),
             models.Index(fields=["kept_until"], name="vtqueue_job_kept", condition=Q(kept_until__isnull=False)),
             models.Index(
-                fields=["start_by"], name="vtqueue_job_start_by", condition=WAITING & Q(start_by__isnull=False)
+                fields=["start_by"], name="vtqueue_job_start_by", condition=QUEUED & Q(start_by__isnull=False)
             ),
-            # Of a concurrency key: what is held, what is first of those in order (by the handle), and what is parked.
-            models.Index(
-                fields=["concurrency_key"], name="vtqueue_job_key_held", condition=HAS_CONCURRENCY_KEY & HIDDEN
-            ),
+            # Of a concurrency key: what is held, what is first of those in order (by the handle), and what is blocked.
+            models.Index(fields=["concurrency_key"], name="vtqueue_job_key_held", condition=HAS_CONCURRENCY_KEY & HELD),
             LineIndex(
                 fields=["concurrency_key"],
                 name="vtqueue_job_key_order",
@@ -176,12 +183,12 @@ class Job(AbstractJob):
                 F("ordered"),
                 F("queue_name"),
                 F("priority").desc(),
-                F("moved_from"),
-                name="vtqueue_job_parked",
-                condition=PARKED,
+                F("due_at"),
+                name="vtqueue_job_blocked",
+                condition=Q(state=states.BLOCKED),
             ),
-            # Of a rate key: what waits for the moment that is booked for it.
-            models.Index(fields=["rate_key", "due_at"], name="vtqueue_job_booked", condition=BOOKED),
+            # Of a rate key: the moments that are reserved for its jobs.
+            models.Index(F("rate_key"), Coalesce("wake_at", "due_at"), name="vtqueue_job_booked", condition=BOOKED),
             models.Index(
                 fields=["parent_id", "finished_at"], name="vtqueue_job_parent", condition=Q(parent_id__isnull=False)
             ),
@@ -199,6 +206,11 @@ class Job(AbstractJob):
         return f"{self.task_path or self.queue_name} {self.pk}"
 
     @property
+    def queued(self) -> bool:
+        """Whether it is unfinished, and no worker holds it: also one that a worker gave back as it ended."""
+        return self.state in states.QUEUED or (self.state == states.RUNNING and not self.worker_id)
+
+    @property
     def reserved(self) -> bool:
         """Whether it is the row of a lease or a time slot."""
         return names.is_reserved(self.queue_name)
@@ -214,6 +226,7 @@ class DeadLetter(AbstractJob):
     reviewed_at = InstantField(_("reviewed"), null=True, blank=True)
     reviewed_by = models.CharField(_("reviewed by"), max_length=150, blank=True, db_default="")
     note = models.TextField(_("note"), blank=True, db_default="")
+    metadata = JSONTextField(_("metadata"), null=True, blank=True)
     payload = JSONTextField(_("payload"))
     history = JSONTextField(_("history"), default=list)
     steps = JSONTextField(_("steps"), null=True, blank=True)

@@ -100,7 +100,7 @@ def join(row: Row, alias: str) -> bool:
     """Have the row of a lease that is free there go on from this one; return False if there is none."""
     if not row["queue_name"].startswith(LEASE):  # of time slots those that are there already are the ones in use
         return False
-    free = Job._base_manager.using(alias).filter(HAS_KEY, state=states.READY, queue_name=row["queue_name"])
+    free = Job._base_manager.using(alias).filter(HAS_KEY, state__in=states.QUEUED, queue_name=row["queue_name"])
     return bool(free.filter(unique_key=row["unique_key"]).update(claims=Greatest("claims", row["claims"])))
 
 

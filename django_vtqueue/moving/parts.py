@@ -19,7 +19,7 @@ from ..core.ids import slices
 from ..core.names import MOVES
 from ..engines import engine_for
 from ..models import RESERVED, DeadLetter, HourlyThroughput, Job, QueueState, Rate, Requeue, Schedule, Throughput
-from ..models.jobs import HAS_KEY, IN_ORDER, UNFINISHED
+from ..models.jobs import BY_WORKER, HAS_KEY, IN_ORDER, UNFINISHED
 from ..recurrence import runs
 from ..recurrence.firing import unfinished
 from ..requeueing import PATH
@@ -56,7 +56,7 @@ class Parts:
 
     def jobs(self) -> "QuerySet[Job]":
         """Return the jobs that may be moved, if their families may: also those that have ended."""
-        rows = Job.objects.using(self.source).exclude(state=states.RUNNING).exclude(RESERVED)
+        rows = Job.objects.using(self.source).exclude(BY_WORKER).exclude(RESERVED)
         if self.requeueing():
             canaries = Requeue.objects.using(self.source).filter(ended_at=None, canary__isnull=False)
             rows = rows.exclude(task_path=PATH).exclude(pk__in=canaries.values("canary"))
@@ -185,7 +185,7 @@ class Parts:
 
     def take_reserved(self, after: Key) -> Batch:
         """Take the rows of leases and time slots that are free."""
-        return self._take_rows(self.reserved().filter(state=states.READY), after)
+        return self._take_rows(self.reserved().filter(state__in=states.QUEUED), after)
 
     def _take_rows(
         self,
@@ -267,7 +267,7 @@ class Parts:
         """Return how many jobs run, how many requeues go on, how many rows are held, and how many have ended leases."""
         requeues = Requeue.objects.using(self.source).filter(ended_at=None)
         held, ended = self.held().count(), len(self.ended())
-        return self.unfinished().filter(state=states.RUNNING).count(), requeues.count(), max(held - ended, 0), ended
+        return self.unfinished().filter(BY_WORKER).count(), requeues.count(), max(held - ended, 0), ended
 
 
 def size_with(*large: str) -> Any:

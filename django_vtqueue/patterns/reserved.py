@@ -21,7 +21,7 @@ from ..core import clock, states
 from ..core.clock import SECOND
 from ..core.encoding import dumps
 from ..core.ids import new_ids
-from ..core.job import Handle, HeldJob, HiddenRow, NewJobs
+from ..core.job import Handle, HeldJob, NewJobs
 from ..core.settlement import released_unfinished
 from ..core.text import shown
 from ..engines import Engine, engine_for, options_for
@@ -171,7 +171,7 @@ class ReservedRows:
         """Free the rows whose lease has ended; return how many others are held, and the jobs that were freed."""
         held = self._free_and_held()[1]
         ended = self._ended(held, worker_id)
-        end_leases(self.engine, [HiddenRow(handle, True) for handle in ended], worker_id, now)
+        end_leases(self.engine, list(ended), worker_id, now)
         return len(held) - len(ended), ended.values()
 
     def _remove_bells(self, ended: Collection[HeldJob], worker_id: str) -> None:

@@ -16,7 +16,7 @@ from itertools import takewhile
 
 from ..core import states
 from ..core.grace import GracePeriod
-from ..core.job import Due, Handle, HeldJob, HiddenRow, Scope
+from ..core.job import Due, Handle, HeldJob, Scope
 from ..core.settlement import Settlement
 from ..engines import Engine
 from ..engines.contract_parts import RateState
@@ -31,6 +31,7 @@ NO_GRACE = GracePeriod()  # holders get no time: for tests, run_pending, and lis
 SET_ASIDE_BATCH = 500  # jobs that one claim parks, or moves
 ENDED_BATCH = 100  # leases that one claim ends: other writers wait meanwhile
 OVERDUE_BATCH = 100  # jobs that one claim buries
+WAKING_BATCH = 2000  # jobs that one claim puts into the line
 
 BeginsLater = Callable[[str], bool]  # path of a task -> whether its jobs begin later than they are claimed
 
@@ -44,16 +45,18 @@ def none_later(task_path: str) -> bool:
 class Found:
     """What a claim may take: up to ``limit`` due rows, and directly behind them up to ``ahead`` fresh ones.
 
-    ``scopes``: those of the claim without paused queues; ``ended``: rows to become visible again; ``copies_due``: jobs
-    of which one more copy may run; ``quotas``: of the limited queues, once one of their rows was found. ``admission``:
-    of ``due``, if limits matter there.
+    ``scopes``: those of the claim without paused queues; ``ended``: rows whose lease has ended; ``woken``: how many
+    rows were put into the line, or that some are to be; ``copies_due``: jobs of which one more copy may run;
+    ``quotas``: of the limited queues, once one of their rows was found. ``admission``: of ``due``, if limits matter
+    there.
     """
 
     limit: int
     ahead: int
     scopes: Sequence[Scope]
-    ended: Sequence[HiddenRow]
+    ended: Sequence[Handle]
     copies_due: Sequence[Due]
+    woken: int = 0
     quotas: Mapping[str, Quota] = field(default_factory=dict)
     due: Sequence[Due] = ()
     admission: Admission | None = None
@@ -118,20 +121,25 @@ class Claims:
         grace_period: GracePeriod = NO_GRACE,
         ahead: int = 0,
         only_due: bool = False,
+        locked: bool = True,
     ) -> Found:
         """Return what may be taken now; ``grace_period``: see core/grace.py.
 
-        ``only_due``: do not look for leases that have ended; the caller looks for them a moment later.
+        Jobs whose time has come are put into the line first; without the right to write (``locked``) it is only noted
+        that there are some. ``only_due``: do not look for leases that have ended; the caller looks for them a moment
+        later.
         """
         engine, with_copies = self.engine, bool(self.overflow)
         scopes = unpaused(engine, scopes, now)
-        ended: list[HiddenRow] = []
+        ended: list[Handle] = []
         copies_due: list[Due] = []
         for scope in () if only_due else scopes:
             ended += engine.ended(scope, ENDED_BATCH, now, grace_period, overflow=with_copies)
             if with_copies:
                 copies_due += engine.reappeared(scope, limit, now, grace_period)
-        found = Found(limit, ahead, scopes, ended, copies_due)
+        wake = engine.wake if locked else engine.to_wake
+        woken = max((wake(scope, now, WAKING_BATCH) for scope in scopes), default=0)
+        found = Found(limit, ahead, scopes, ended, copies_due, woken)
         if not ended:  # else take finds what is due, once these leases are ended: then their jobs are due, too
             self._find_due(found, found.places, now)
         return found
@@ -170,7 +178,7 @@ class Claims:
         if found.ended:
             taken.endings += end_leases(self.engine, found.ended, worker_id, now)
             self._find_due(found, found.places, now)
-        more = len(found.ended) >= ENDED_BATCH
+        more = len(found.ended) >= ENDED_BATCH or found.woken >= WAKING_BATCH
         due = found.with_copies_due(found.due)[: found.places]
         if any(row.overdue(now) for row in due):
             due, buried, more_overdue = self._bury_overdue(found, worker_id, now)

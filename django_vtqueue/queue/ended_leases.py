@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from ..core import history
 from ..core.failures import recorded
-from ..core.job import Due, Handle, HeldJob, HiddenRow
+from ..core.job import Due, Handle, HeldJob
 from ..core.names import is_reserved
-from ..core.settlement import Settlement, abandoned, failed, overdue, released
+from ..core.settlement import Settlement, abandoned, failed, given_back, overdue, released
 from ..engines import Engine
 from ..exceptions import DamagedJob, LeaseExpired, WorkerDied
 from .settling import settle_as_holder
@@ -29,14 +29,14 @@ def settle_for_others(
     return ended
 
 
-def end_leases(engine: Engine, rows: Sequence[HiddenRow], worker_id: str, now: int) -> list[Settlement]:
-    """Settle, for their holders, rows whose lease has ended; return the settlements: due again, or dead letters."""
-    if given_back := [row.handle for row in rows if not row.lease_ended]:
-        engine.unhide(given_back)
-    held = engine.read([row.handle for row in rows if row.lease_ended])
-    return settle_for_others(
-        engine, {handle: end_lease(job, now, worker_id) for handle, job in held.items()}, worker_id, now
-    )
+def end_leases(engine: Engine, handles: Sequence[Handle], worker_id: str, now: int) -> list[Settlement]:
+    """Settle, for their holders, rows whose lease has ended; return the settlements: due again, or dead letters.
+
+    Those that a worker gave back as it ended are due again, and are not among the settlements.
+    """
+    endings = {handle: end_lease(job, now, worker_id) for handle, job in engine.read(handles).items()}
+    settled = settle_for_others(engine, endings, worker_id, now)
+    return [ending for ending in settled if ending.job.worker_id or not ending.goes_on]
 
 
 def end_lease(job: HeldJob, now: int, taker: str) -> Settlement:
@@ -45,6 +45,8 @@ def end_lease(job: HeldJob, now: int, taker: str) -> Settlement:
     The row of a leader or a time slot may be taken long after its lease has ended: its history says that it was held
     until that end. If its lease has not ended, its holder is proven dead.
     """
+    if not job.worker_id:
+        return given_back(job)
     if not job.begun:
         return released(job)
     if is_reserved(job.queue_name):

@@ -256,7 +256,7 @@ class Queue:
             grace_period = gaps.grace_period(process_worker_id())
             if not locked or private:
                 grace_period = grace_period._replace(free=0)
-            return claims.find(scopes, limit, now, grace_period=grace_period)
+            return claims.find(scopes, limit, now, grace_period=grace_period, locked=locked)
 
         def look(waited: float) -> Found | None:
             """Return what may be taken; None if it is nothing."""
@@ -265,7 +265,7 @@ class Queue:
             if waited:
                 gaps.note_lock(waited)
             found = find(now, locked=False)
-            return found if found.due or found.copies_due or found.ended else None
+            return found if found.due or found.copies_due or found.ended or found.woken else None
 
         # Look, lock, look again. The first look takes no lock, and is all if nothing is there. It ignores for how long
         # the lock was free; the second look, inside the lock, does not, so it may find fewer ended leases. Then the
@@ -278,7 +278,7 @@ class Queue:
                 gaps.note_lock(0.0)
                 now = engine.now()  # the lease begins when the lock is taken, however long that took
                 seen = found.ended or found.copies_due  # what is due is still due when the lock is taken
-                if seen:
+                if seen or found.woken:
                     found = find(now, locked=True)
                 taken = claims.take(found, holder, now)
             jobs = self._readable(collect(engine, taken))

@@ -52,7 +52,7 @@ def settle_as_holder(engine: Engine, settlements: Sequence[Settlement]) -> set[C
     Jobs that were parked because of these are unparked, and the end of the last child wakes its parent.
     """
     lost = _write(engine, settlements)
-    if refused := [s for s in settlements if s.job.key in lost and s.state == states.READY]:
+    if refused := [s for s in settlements if s.job.key in lost and s.goes_on]:
         requests = engine.cancel_requests([s.job for s in refused])
         if cancelled := [s for s in refused if s.job.key in requests]:
             for settlement in cancelled:
@@ -66,7 +66,7 @@ def settle_as_holder(engine: Engine, settlements: Sequence[Settlement]) -> set[C
 def _wake_others(engine: Engine, settlements: Sequence[Settlement]) -> None:
     """Unpark what was parked for these jobs, and wake their parents."""
     unpark_after(engine, settlements)
-    if parents := {s.job.parent_id for s in settlements if s.job.parent_id and s.state != states.READY}:
+    if parents := {s.job.parent_id for s in settlements if s.job.parent_id and not s.goes_on}:
         engine.wake_parents(parents, engine.now())
 
 
@@ -86,7 +86,7 @@ def settle_copy(engine: Engine, settlement: Settlement) -> bool:
     The row is first handed to this copy (``pass_on``), so that the guarded statements accept it.
     """
     if settlement.requested:  # the transaction in which it left the job to another copy was rolled back
-        settlement.state, settlement.due_at, settlement.finished_at = settlement.requested
+        settlement.state, settlement.due_at, settlement.wake_at, settlement.finished_at = settlement.requested
         settlement.requested = None
     job, row = settlement.job, engine.find(settlement.job.id)
     running = copies.read(row.copies) if row and row.state == states.RUNNING else {}
@@ -129,7 +129,7 @@ def end_copy(
     engine: Engine, settlement: Settlement, row: StoredJob, running: dict[int, Copy], others: dict[int, Copy]
 ) -> None:
     """End one copy only: the latest of the others holds the row, for one lease at the most; then one more may start."""
-    until = max(min(row.visible_at, engine.now() + row.lease_us), settlement.hidden_until or 0)
+    until = max(min(row.visible_at, engine.now() + row.lease_us), settlement.held_until or 0)
     engine.pass_on(row, others[max(others)], copies.written(running), settlement.history or row.history, until)
-    settlement.requested = settlement.state, settlement.due_at, settlement.finished_at
-    settlement.state, settlement.due_at, settlement.finished_at = states.READY, None, None
+    settlement.requested = settlement.state, settlement.due_at, settlement.wake_at, settlement.finished_at
+    settlement.state, settlement.due_at, settlement.wake_at, settlement.finished_at = states.READY, None, None, None

@@ -10,7 +10,6 @@ from uuid import UUID
 from django.db.models import QuerySet
 
 from ..backend import VTQueueBackend
-from ..core import states
 from ..core.clock import from_instant, to_instant
 from ..core.ids import parse_id
 from ..core.ticks import MOST_MISSED, Ticks, to_run
@@ -137,7 +136,7 @@ def unfinished(database: str, runs: Sequence[Run], now: int) -> QuerySet[Job]:
     Not those that are overdue, which are never run: who publishes buries one that has the key.
     """
     jobs = Job.objects.using(database).filter(UNFINISHED, pk__in=[UUID(run["id"]) for run in runs])
-    return jobs.exclude(state=states.READY, start_by__lte=now)
+    return jobs.exclude(worker_id="", start_by__lte=now)
 
 
 def note_ends(engine: Engine, name: str, now: int) -> bool:

@@ -10,7 +10,6 @@ from uuid import UUID
 
 from ..core.clock import to_instant
 from ..core.ids import parse_id, slices
-from ..engines import engine_for
 from ..inspection.state import state_word
 from ..models import DeadLetter, Job
 
@@ -18,7 +17,7 @@ JOBS_KEPT = 30  # jobs in the row of a schedule
 GONE = "gone"  # its end was not seen
 ENDS = ("done", "dead", GONE)
 
-READ = ("state", "visible_at", "due_at", "moved_from", "start_by", "attempts", "started_at", "finished_at")
+READ = ("state", "worker_id", "visible_at", "start_by", "attempts", "started_at", "finished_at")
 
 Run = Mapping[str, Any]  # {"id": of the job, "at": its tick, "state": word, "ran": microseconds}; the last two if known
 
@@ -48,7 +47,7 @@ def states_of(runs: Iterable[Run], database: str, now: int) -> dict[str, Run]:
         return found
     jobs, letters = Job.objects.using(database), DeadLetter.objects.using(database)
     for part in slices(keys):
-        for job in jobs.filter(pk__in=part).only(*READ).annotate(waits=engine_for(database).waits()):
+        for job in jobs.filter(pk__in=part).only(*READ):
             found[job.pk.hex] = {"state": state_word(job, now), **_ran(job.started_at, job.finished_at)}
         # The letters last: a job may be buried between the two reads.
         for pk, began, end in letters.filter(pk__in=part).values_list("pk", "started_at", "died_at"):

@@ -105,7 +105,7 @@ class Children:
         engine = engine_for(self.backend.database)
         for index in unread:
             job = engine.find(ids[index])  # one by one: one may be requeued, and is in the other table
-            if job and job.state in (states.READY, states.RUNNING):
+            if job and job.state in (*states.QUEUED, states.RUNNING):
                 return None
             ended[index] = kept(job) if job else ended[index]
         return ended

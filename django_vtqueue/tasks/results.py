@@ -169,9 +169,11 @@ def _readable(
         call = call_of(job)
     except DamagedPayload:
         call = [], {}
-    holders = [job.worker_id] if state in (states.RUNNING, states.SUCCESSFUL) else []
+    holders = [job.worker_id] if job.worker_id and state in (states.RUNNING, states.SUCCESSFUL) else []
     task = task_of(job, alias, known)
-    result = _result(job, task, call, history.read(kept), status=TaskResultStatus(state), holders=holders)
+    result = _result(
+        job, task, call, history.read(kept), status=TaskResultStatus(states.of_task(state)), holders=holders
+    )
     if finished_at is not None:
         change(result, finished_at=from_instant(finished_at))
     return result

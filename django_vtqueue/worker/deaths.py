@@ -97,7 +97,7 @@ def settle_what_it_held(engine: Engine, backend: VTQueueBackend, dead: WorkerPro
     if not left:
         remove(dead.doorbell)
     if endings:
-        going_on = sum(ending.state == states.READY for ending in endings)
+        going_on = sum(ending.goes_on for ending in endings)
         logger.info("worker %s died; its jobs that run again: %d", shown_worker(dead.pk), going_on)
     return endings
 

@@ -119,7 +119,7 @@ class WorkerLog:
         for settlement in settlements:
             if settlement.state == states.FAILED:
                 self.dead(settlement)
-        count = sum(settlement.state == states.READY for settlement in settlements)
+        count = sum(settlement.goes_on for settlement in settlements)
         logger.info("gave back %d job%s", count, "" if count == 1 else "s")
 
     def close(self) -> None:

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from math import inf
 
 from ..core.grace import GracePeriod
-from ..core.job import HiddenRow, Scope
+from ..core.job import Handle, Scope
 from ..core.settlement import Settlement
 from ..engines import Trouble
-from ..queue.claims import ENDED_BATCH, NO_GRACE
+from ..queue.claims import ENDED_BATCH, NO_GRACE, WAKING_BATCH
 from ..queue.clock_repair import ClockRepair
 from ..queue.doorbell import ring
 from ..queue.ended_leases import bury_overdue, end_leases
@@ -26,6 +26,7 @@ PERIOD = 1.0  # seconds
 BUSY_AGAIN = 0.002  # seconds, if another connection had the lock
 TIDY_AGAIN = 0.02  # seconds, if another connection wrote just then
 HUGE_LOG = 64_000_000  # bytes
+WAKING = 0.2  # seconds: then leases are renewed before it goes on
 PRUNED_BATCH = 200  # rows
 # While there is more to prune, batches take this share of the time: all at once would hold up the jobs. A batch is also
 # pruned each time that so many jobs were started, however long it takes: else the table of a busy worker would grow.
@@ -81,6 +82,7 @@ class Maintenance:
             if claiming:
                 yield "ending leases", self._end_leases
             yield "dead-lettering overdue jobs", self._bury_overdue
+            yield "waking jobs", self._wake
             yield "pruning", lambda: self.engine.prune(self.engine.now(), PRUNED_BATCH)
         if now >= self.unparking.next_at:
             yield "putting blocked jobs back", self._unpark
@@ -114,10 +116,22 @@ class Maintenance:
         if rows:
             self._tell(endings)
 
-    def _ended(self, limit: int, now: int, grace_period: GracePeriod) -> list[HiddenRow]:
-        """Return up to ``limit`` hidden rows of each kind that may become visible, except those that reappear."""
+    def _ended(self, limit: int, now: int, grace_period: GracePeriod) -> list[Handle]:
+        """Return up to ``limit`` rows of each kind whose lease has ended, except those that reappear."""
         found = [self.engine.ended(scope, limit, now, grace_period, overflow=True) for scope in self.scopes]
         return [row for rows in found for row in rows]
+
+    def _wake(self) -> None:
+        """Put jobs of any queue into the line whose time has come, also while no thread is free to claim them."""
+        engine, now, ends = self.engine, self.engine.now(), time.monotonic() + WAKING
+        for scope in self.scopes:
+            while engine.to_wake(scope, now, 1):
+                with engine.transaction():
+                    if engine.wake(scope, now, WAKING_BATCH) < WAKING_BATCH:
+                        break
+                if time.monotonic() > ends:
+                    self.next_at = 0.0
+                    return
 
     def _bury_overdue(self) -> int:
         """Make dead letters of some overdue jobs that no claim has come across, of any queue; return how many."""

@@ -7,11 +7,13 @@ from importlib.util import find_spec
 
 from django.db.models import Q
 
+from ..core import states
 from ..core.clock import from_instant
 from ..core.job import Scope
 from ..engines import Engine
+from ..fields.constraints import in_state
 from ..models import Job
-from ..models.jobs import waiting_jobs
+from ..models.jobs import ASIDE
 from ..queue.pauses import paused
 from ..runtime.aside import LAST_LINES, log_writer
 from .log import WorkerLog
@@ -74,12 +76,13 @@ def progress_bar(total: Callable[[], int], unit: str, *, show: bool) -> Iterator
 
 def backlog(engine: Engine, scopes: Sequence[Scope], now: int) -> int:
     """Return how many jobs of these scopes are due; those of a paused queue are not counted."""
-    due = Job.objects.using(engine.alias).filter(due_at__lte=from_instant(now))
-    due = due.exclude(queue_name__in=paused(engine.alias, now))
-    return sum(due.filter(waiting_in(scope)).count() for scope in scopes)
+    moment = from_instant(now)
+    due = in_state(states.READY) & Q(due_at__lte=moment), ASIDE & Q(wake_at__lte=moment)
+    jobs = Job.objects.using(engine.alias).exclude(queue_name__in=paused(engine.alias, now))
+    return sum(jobs.filter(which, of_scope(scope)).count() for scope in scopes for which in due)
 
 
-def waiting_in(scope: Scope) -> Q:
-    """Return the condition for the jobs of a scope that wait."""
+def of_scope(scope: Scope) -> Q:
+    """Return the condition for the jobs of a scope."""
     of_kind = Q(task_path="") if scope.raw else ~Q(task_path="")
-    return of_kind & waiting_jobs(None if scope.queues is None else Q(queue_name__in=scope.queues))
+    return of_kind & (Q() if scope.queues is None else Q(queue_name__in=scope.queues))

@@ -259,7 +259,7 @@ class Supervisor:
         there = self._children and all(child.worker_id for child in self._children)
         if not (there or self.gives_up()):
             return False
-        workers = [*self._dead, *(child.worker_id for child in self._children)]
+        workers = [*self._dead, *(child.worker_id for child in self._children if child.worker_id)]
         jobs = Job.objects.using(self.engine.alias).filter(state=states.RUNNING, worker_id__in=workers)
 
         def nothing_left() -> bool:

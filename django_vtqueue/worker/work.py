@@ -251,7 +251,7 @@ class Work:
             self.in_flight.remove(job.key)
             if settlement.waiting or job.parent_id:
                 self.next_claim.forget()  # what it waits for may have come already; its parent may be due now
-            elif settlement.state == states.READY:
+            elif settlement.goes_on:
                 self.next_claim.expect(settlement.due_at or 0)
             if settlement.cancelled:
                 self.pool.announce_burial(settlement)
@@ -262,7 +262,7 @@ class Work:
             ring(self.backend.database, self.backend.settings.doorbells)
         self.pool.announce(ended)
         if ended:
-            done = [outcome.job.id for outcome in ended if outcome.settlement.state != states.READY]
+            done = [outcome.job.id for outcome in ended if not outcome.settlement.goes_on]
             self.result_bells.ring(done)
 
     def note_ended_elsewhere(self, endings: Sequence[Settlement]) -> None:

@@ -28,6 +28,7 @@ def job(queue_name: str = "default", due: float = -1, **values: Any) -> Job:
         "lease_us": 60 * SECOND,
         "enqueued_at": clock.now(),
         "visible_at": clock.now() + round(due * SECOND),
+        "state": states.SCHEDULED if due > 0 else states.READY,
     }
     if "worker_id" in values:
         row |= {"state": states.RUNNING, "claims": 1, "attempts": 1, "started_at": clock.now()}

@@ -59,6 +59,7 @@ def job(word: str = "due", **values: Any) -> Job:
         "lease_us": 60 * SECOND,
         "enqueued_at": now,
         "visible_at": now - SECOND if word in ("due", "expired") else now + HOUR,
+        "state": states.READY if word == "due" else states.SCHEDULED,
     }
     if word not in ("due", "scheduled"):
         row |= {"attempts": 1, "claims": 1, "started_at": now}

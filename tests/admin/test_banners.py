@@ -221,12 +221,12 @@ def test_what_people_have_cancelled(admin_client: Client) -> None:
 @pytest.mark.parametrize(
     ("parent", "told"),
     [
-        ({"steps": {"waiting": {"kind": "gather", "name": "a", "until": None, "since": 1}}, "due_at": LAST}, True),
+        ({"steps": {"waiting": {"kind": "gather", "name": "a", "until": None, "since": 1}}, "wake_at": LAST}, True),
         (
-            {"steps": {"waiting": {"kind": "gather", "name": "b", "until": None, "since": LAST}}, "due_at": LAST},
+            {"steps": {"waiting": {"kind": "gather", "name": "b", "until": None, "since": LAST}}, "wake_at": LAST},
             False,
         ),
-        ({"steps": {"waiting": {"kind": "event", "name": "a", "until": None, "since": 1}}, "due_at": LAST}, False),
+        ({"steps": {"waiting": {"kind": "event", "name": "a", "until": None, "since": 1}}, "wake_at": LAST}, False),
         ({"state": "SUCCESSFUL", "worker_id": "w", "finished_at": 2}, False),
         ({"state": "SUCCESSFUL", "worker_id": "w", "finished_at": 8}, True),
         ({"worker_id": "w"}, False),
@@ -240,9 +240,9 @@ def test_children_whose_parent_has_judged_them(admin_client: Client, parent: Any
     given = parent or {}
     if "finished_at" in given:
         given = given | {"finished_at": clock.now() - given["finished_at"] * SECOND}
-    row = job("mails", 60, **{name: value for name, value in given.items() if name not in ("steps", "due_at")})
+    row = job("mails", 60, **{name: value for name, value in given.items() if name not in ("steps", "wake_at")})
     if "steps" in given:
-        Job.objects.filter(pk=row.pk).update(steps=given["steps"], due_at=given["due_at"])
+        Job.objects.filter(pk=row.pk).update(state="WAITING", **given)
     letter(died_at=ago(5), parent_id=row.pk)
     if parent is None:
         row.delete()

@@ -37,7 +37,7 @@ def limited(settings: Any) -> None:
 def parked(key: str, count: int, **values: Any) -> list[Any]:
     """Store parked jobs of a key; return their ids in the order in which they are listed."""
     rows = [job("narrow", concurrency_key=key, **({"task_path": ""} | values)) for _ in range(count)]
-    Job.objects.filter(concurrency_key=key, worker_id="").update(due_at=LAST_INSTANT, moved_from=clock.now())
+    Job.objects.filter(concurrency_key=key, worker_id="").update(state="BLOCKED", wake_at=LAST_INSTANT)
     return [row.pk for row in rows]
 
 

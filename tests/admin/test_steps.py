@@ -17,7 +17,7 @@ from pytest_django import Settings
 
 from django_vtqueue import call, requeue
 from django_vtqueue.admin import step_table as admin_made
-from django_vtqueue.core import clock, history
+from django_vtqueue.core import clock, history, states
 from django_vtqueue.core.clock import LAST_INSTANT
 from django_vtqueue.fields import StoredText
 from django_vtqueue.models import Job
@@ -61,10 +61,7 @@ def test_a_wait_of_the_task_is_no_wait_for_a_worker(admin_client: Client, time: 
 
 def test_what_it_waits_for(admin_client: Client, time: FakeClock) -> None:
     """A job that waits without an end says for what, and says so in the list as well."""
-    waiting = {"kind": "event", "name": "paid", "until": None, "since": clock.now()}
-    row = job("scheduled", steps=steps(waiting), due_at=LAST_INSTANT)
-    row.steps, row.due_at = steps(waiting), clock.from_instant(LAST_INSTANT)
-    row.save()
+    row = waiting_job()
     assert "waiting for 'paid'; send_event wakes it" in html.unescape(text(page(admin_client, row)))
     for query in ("", "?state=waiting"):
         shown = html.unescape(text(admin_client.get(reverse("admin:vtqueue_job_changelist") + query).content.decode()))
@@ -95,9 +92,8 @@ def post(client: Client, row: Any, action: str, **values: Any) -> str:
 
 
 def waiting_job() -> Any:
-    row = job("scheduled")
-    waiting = {"kind": "event", "name": "paid", "until": None, "since": clock.now()}
-    row.steps, row.due_at = steps(waiting), clock.from_instant(LAST_INSTANT)
+    row = job(state=states.WAITING, visible_at=LAST_INSTANT)
+    row.steps = steps({"kind": "event", "name": "paid", "until": None, "since": clock.now()})
     row.save()
     return row
 
@@ -114,6 +110,7 @@ def test_skip_and_repeat(admin_client: Client, time: FakeClock) -> None:
     )
     row.refresh_from_db()
     assert (row.steps["done"][1]["value"], row.due_at) == ({"by": "card"}, clock.from_instant(clock.now()))
+    assert (row.state, row.wake_at) == ("READY", None)
     assert "The steps of 1 job were changed." in post(admin_client, row, "repeat_steps", first=1)
     row.refresh_from_db()
     assert row.steps["done"] == []
@@ -257,9 +254,9 @@ def test_a_loop_under_way(admin_client: Client) -> None:
 @pytest.mark.parametrize("kind", ["sleep", "event", "gather"])
 def test_a_name_that_cannot_be_sent(admin_client: Client, time: FakeClock, kind: str) -> None:
     """Half of a pair of surrogates in what a job waits for is damage: lists and its page show the job without it."""
-    row = job("scheduled", due_at=LAST_INSTANT)
+    row = job(state=states.WAITING, visible_at=LAST_INSTANT)
     waiting = json.dumps({"kind": kind, "name": "\ud800", "until": None, "since": clock.now()})
-    row.steps, row.due_at = StoredText(f'{{"waiting": {waiting}}}'), clock.from_instant(LAST_INSTANT)
+    row.steps = StoredText(f'{{"waiting": {waiting}}}')
     row.save()
     assert "waiting for" not in text(page(admin_client, row))
     listing = reverse("admin:vtqueue_job_changelist")

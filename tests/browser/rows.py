@@ -61,8 +61,14 @@ def job(word: str, words: str) -> Job:
     """Return a job in the state that people call ``word``."""
     now = clock.now()
     row = common(words) | {"visible_at": now - MINUTE if word in ("due", "expired") else now + HOUR}
+    row |= {"state": states.READY if word == "due" else states.SCHEDULED}
     if word not in ("due", "scheduled"):
         row |= {"attempts": 1, "claims": 1, "started_at": now - MINUTE}
+    if word == "waiting":
+        event = {"kind": "event", "name": words, "until": now + HOUR, "since": now - MINUTE}
+        row |= {"state": states.WAITING, "steps": {"waiting": event}}
+    if word == "blocked":
+        row |= {"state": states.BLOCKED, "visible_at": clock.LAST_INSTANT, "concurrency_key": words}
     if word in ("running", "expired", "done"):
         row |= {"state": states.RUNNING, "worker_id": f"web1:4711:{words}", "progress": 0.4, "progress_text": words}
     if word == "done":

@@ -352,7 +352,8 @@ def test_what_is_released_unfinished_is_hidden_until_its_moment(bench: Bench) ->
     """Its code may still run until then; afterwards it comes back without having used the attempt."""
     [job_id] = bench.publish("x", lease=60, max_attempts=1)
     assert not bench.settle(interruption(bench.one(now=0), 10, 11))
-    assert (bench.found(job_id).state, bench.found(job_id).visible_at) == ("READY", at(11))
+    assert (bench.found(job_id).state, bench.found(job_id).visible_at) == ("RUNNING", at(11))
+    assert bench.held_by("") == []
     assert bench.claim(now=10.999999, worker="w2") == []
     again = bench.one(now=11, worker="w2")
     assert (again.attempts, again.claims) == (1, 2)

@@ -211,7 +211,7 @@ def test_settlements_of_one_turn_stand_alone(bench: Bench) -> None:
     )
     assert lost == {claim_of(job) for job in stale}
     states = [bench.found(job.id).state for job in (a, b, c, d, e, f)]
-    assert states == ["SUCCESSFUL", "RUNNING", "READY", "RUNNING", "FAILED", "RUNNING"]
+    assert states == ["SUCCESSFUL", "RUNNING", "SCHEDULED", "RUNNING", "FAILED", "RUNNING"]
 
 
 @pytest.mark.parametrize("order", [1, -1], ids=["older first", "newer first"])

@@ -281,7 +281,7 @@ def test_the_look_at_a_task_that_is_not_loaded(limited: Limited) -> None:
     limited.claim()
     del limited.tasks["app.two"]
     assert limited.look() == 0
-    limited.bench.jobs.filter(due_at__lt=WITHOUT_END).delete()
+    limited.bench.jobs.exclude(state="BLOCKED").delete()
     assert limited.look() == 1
     jobs = limited.claim()
     assert (names(jobs), limited.parked, limited.look()) == ("c", {"d"}, 0)
@@ -537,7 +537,7 @@ def test_a_key_in_a_full_queue_is_not_slept_over(bench: Bench) -> None:
 
 
 def test_a_clock_that_was_ahead(limited: Limited) -> None:
-    """A parked job stays parked, at a place in the line that has come; what waits without an end is left alone.
+    """A blocked job stays blocked, at a place in the line that has come; a wait without an end is left alone.
 
     One with a moment of a rate is due, and judged again.
     """
@@ -549,7 +549,9 @@ def test_a_clock_that_was_ahead(limited: Limited) -> None:
     limited.book("r", 4000)
     limited.stamp_places(3600)
     limited.bench.jobs.filter(concurrency_key="other").update(
-        claims=1, due_at=WITHOUT_END, history=[{"ended": at(3600), "outcome": "failed"}]
+        **{"state": "WAITING", "claims": 1, "due_at": WITHOUT_END, "wake_at": WITHOUT_END},
+        history=[{"ended": at(3600), "outcome": "failed"}],
     )
     assert limited.bench.repair(0) == 2
-    assert [limited.place(name) for name in ("b", "never", "r")] == [(None, 0), (None, None), (0, None)]
+    assert [limited.place(name)[0] for name in ("b", "never", "r")] == [None, None, 0]
+    assert limited.place("b") == (None, 0)

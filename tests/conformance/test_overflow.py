@@ -107,7 +107,7 @@ def test_the_end_of_a_copy_is_not_that_of_the_job(bench: Bench, time: FakeClock,
     assert bench.outcomes(bad.id) == noted
     assert settled(bench, failure(good, 80, 5))
     row = bench.found(bad.id)
-    assert (row.state, row.due_at, row.copies) == ("READY", at(85), None)
+    assert (row.state, row.due_at, row.copies) == ("SCHEDULED", at(85), None)
     assert bench.outcomes(bad.id) == [*noted, "failed"]
 
 

@@ -137,7 +137,8 @@ class World:
         """Have time pass: if claims are prompt, no longer than until the next job is due."""
         seconds = self.random.choice((0.01, 0.1, 0.35, longest))
         if self.prompt:
-            due = self.bench.jobs.filter(state="READY").order_by("due_at").values_list("due_at", flat=True).first()
+            waiting = self.bench.jobs.filter(lease_until=None, finished_at=None).order_by("visible_at")
+            due = waiting.values_list("visible_at", flat=True).first()
             until = self.now + 10 * SECOND if due is None else max(at(seconds_at(due)), self.now)
             self.now = min(self.now + round(seconds * SECOND), until)
         else:

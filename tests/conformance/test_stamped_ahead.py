@@ -6,7 +6,7 @@ import pytest
 
 from tests.fake_clock import at
 
-from .bench import Bench, StoredText, interruption, payloads_of
+from .bench import EVENT, Bench, StoredText, interruption, payloads_of, suspension
 
 HOUR, YEARS = 3600, 10 * 365 * 86_400
 
@@ -136,8 +136,21 @@ def test_a_time_that_was_asked_for_survives_a_release_by_a_clock_ahead(bench: Be
     held = bench.one(now=2 * HOUR)
     assert not bench.settle(interruption(held, 2 * HOUR, 2 * HOUR + 1))
     bench.end_leases(payloads_of("q"), now=2 * HOUR + 2)
-    assert bench.repair(now=1) == 0
-    assert bench.found(job_id).visible_at == at(HOUR)
+    assert bench.repair(now=1) == 1
+    assert (bench.found(job_id).state, bench.found(job_id).visible_at) == ("SCHEDULED", at(HOUR))
+
+
+def test_a_wait_that_a_clock_ahead_has_ended(bench: Bench) -> None:
+    """A durable task that a claim has put into the line too early waits again: its event wakes it."""
+    [job_id] = bench.publish("x", task="app.tasks.one")
+    assert not bench.settle(suspension(bench.one(raw=False), EVENT, "paid", 5 * HOUR, now=1))
+    bench.publish("other", task="app.tasks.one", priority=5)
+    assert bench.one(now=6 * HOUR, limit=1, raw=False).id != job_id
+    assert bench.found(job_id).state == "READY"
+    bench.repair(now=2)
+    assert (bench.found(job_id).state, bench.found(job_id).visible_at) == ("WAITING", at(5 * HOUR))
+    assert bench.send_event(job_id, "paid", 1, now=3)
+    assert bench.one(now=3, raw=False).id == job_id
 
 
 def test_a_clock_that_comes_back_in_two_steps(bench: Bench) -> None:

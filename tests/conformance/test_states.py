@@ -56,10 +56,10 @@ RUNNING = {
 
 
 def test_publish_makes_a_ready_job(bench: Bench) -> None:
-    """publish ──► READY, visible from its time on."""
+    """publish ──► READY, or SCHEDULED until its time."""
     [now, later] = [*bench.publish("x"), *bench.publish("y", due=5)]
     assert row(bench, now) == READY
-    assert row(bench, later) == {**READY, "visible_at": at(5)}
+    assert row(bench, later) == {**READY, "state": "SCHEDULED", "visible_at": at(5)}
 
 
 def test_claim_makes_it_running(bench: Bench) -> None:
@@ -136,12 +136,12 @@ def test_a_lease_that_ended_can_be_renewed_but_not_extended(bench: Bench) -> Non
 
 
 def test_nack_makes_it_ready_again(bench: Bench) -> None:
-    """RUNNING ── fail, attempts left ──► READY, visible at now + backoff, the attempt counted and written down."""
+    """RUNNING ── fail, attempts left ──► SCHEDULED, until now + backoff, the attempt counted and written down."""
     [job_id] = bench.publish("x", max_attempts=2)
     bench.nack(bench.one(now=10), now=20, delay=5)
     assert row(bench, job_id) == {
         **RUNNING,
-        "state": "READY",
+        "state": "SCHEDULED",
         "visible_at": at(25),
         "worker_id": "",
         "outcomes": ["failed"],

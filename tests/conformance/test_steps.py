@@ -91,7 +91,7 @@ def test_waiting(bench: Bench) -> None:
     job = held(bench)
     assert wait(bench, job, SLEEP, "nap", 50)
     row = bench.jobs.get(pk=job.id)
-    assert (row.state, row.attempts, row.start_by, row.worker_id, row.lease_until) == ("READY", 0, None, "", None)
+    assert (row.state, row.attempts, row.start_by, row.worker_id, row.lease_until) == ("WAITING", 0, None, "", None)
     assert bench.claim(49, raw=False) == []
     assert bench.one(50, raw=False).attempts == 1
 
@@ -111,7 +111,7 @@ def test_a_failure_before_it_takes_what_it_waited_for(bench: Bench, kind: str) -
     """Neither another event nor the end of a child cuts the backoff short; its wait has the end that it had."""
     job = held(bench)
     wait(bench, job, kind, "paid", 900)
-    bench.jobs.update(due_at=moment(2))
+    bench.jobs.update(state="WAITING", due_at=moment(2), wake_at=moment(2))
     assert bench.nack(bench.one(2, raw=False), 3, delay=60)
     send(bench, job.id)
     bench.wake_parents(job.id, now=5)
@@ -149,7 +149,7 @@ def test_a_job_that_a_limit_has_moved(bench: Bench) -> None:
     """An event does not give it another place than the limit did."""
     job = held(bench)
     wait(bench, job)
-    bench.move_all_by_a_limit()
+    bench.park_all()
     assert send(bench, job.id)
     assert bench.due_at(job.id) is None
 
@@ -296,7 +296,7 @@ def test_steps_edited_by_hand(bench: Bench, damage: str, kind: str) -> None:
     if "%" in text:
         text %= kind if "kind" in text else WAITING % kind
     with suppress(DatabaseError), transaction.atomic(using=bench.alias):
-        bench.jobs.filter(pk=parent.id).update(steps=StoredText(text), due_at=WITHOUT_END)
+        bench.jobs.filter(pk=parent.id).update(steps=StoredText(text), due_at=WITHOUT_END, wake_at=WITHOUT_END)
     assert not bench.settle(success(last, now=3))
     for job_id, is_readable in bench.all_that_wait().items():
         assert is_readable or job_id == parent.id

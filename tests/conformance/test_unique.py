@@ -23,7 +23,8 @@ def queue(alias: str, time: FakeClock) -> Queue:
 
 def payloads(queue: Queue) -> list[Any]:
     """Return what waits, in the order of insertion."""
-    return [job.payload for job in Job.objects.using(queue.database).filter(state="READY").order_by("pk")]
+    jobs = Job.objects.using(queue.database).filter(finished_at=None, worker_id="")
+    return [job.payload for job in jobs.order_by("pk")]
 
 
 # -- which job has a key ----------------------------------------------------------------------------------------------

@@ -19,7 +19,8 @@ def test_a_failed_attempt_is_retried_or_ends_the_job(attempts: int, max_attempts
     ending = settlement.failed(held(attempts, max_attempts), history.FAILED, failure, 1000, delay)
     left = max_attempts == 0 or attempts < max_attempts
     if left and delay is not None:
-        assert (ending.state, ending.due_at, ending.finished_at) == (states.READY, 1000 + delay, None)
+        assert (ending.due_at, ending.wake_at or 1000, ending.finished_at) == (1000 + delay, 1000 + delay, None)
+        assert ending.state == (states.SCHEDULED if delay else states.READY)
     else:
         assert (ending.state, ending.due_at, ending.finished_at) == (states.FAILED, None, 1000)
     assert ending.attempts == attempts

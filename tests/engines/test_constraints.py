@@ -25,15 +25,21 @@ def takes(bench: Bench, **values: object) -> bool:
 
 
 def test_the_database_knows_the_states(bench: Bench) -> None:
-    """What waits has no holder, what is held has a lease, what has succeeded has an end: it takes no other row."""
+    """What waits has no holder, what wakes a moment, what is held a lease, what has succeeded an end: no other row is
+    taken.
+    """
     bench.publish("x")
-    rows = product(("READY", "RUNNING", "SUCCESSFUL", "DONE"), ("", "w1"), (None, at(1)), (None, at(1)))
-    names = ("state", "worker_id", "lease_until", "finished_at")
+    times = ((None, at(1)),) * 3
+    rows = product(("READY", "SCHEDULED", "WAITING", "BLOCKED", "RUNNING", "SUCCESSFUL", "DONE"), ("", "w1"), *times)
+    names = ("state", "worker_id", "wake_at", "lease_until", "finished_at")
     assert [row for row in rows if takes(bench, **dict(zip(names, row, strict=True)))] == [
-        ("READY", "", None, None),
-        ("READY", "", at(1), None),  # hidden
-        ("RUNNING", "w1", at(1), None),
-        ("SUCCESSFUL", "w1", None, at(1)),
+        ("READY", "", None, None, None),
+        ("SCHEDULED", "", at(1), None, None),
+        ("WAITING", "", at(1), None, None),
+        ("BLOCKED", "", at(1), None, None),
+        ("RUNNING", "", None, at(1), None),  # given back
+        ("RUNNING", "w1", None, at(1), None),
+        ("SUCCESSFUL", "w1", None, None, at(1)),
     ]
 
 

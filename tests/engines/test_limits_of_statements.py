@@ -51,10 +51,10 @@ def test_prune(engine: Engine, kind: type[Job] | type[DeadLetter]) -> None:
 
 
 def test_unbook(engine: Engine) -> None:
-    Job.objects.using(engine.alias).update(moved_from=at(0), due_at=at(9))
+    Job.objects.using(engine.alias).update(state="SCHEDULED", moved_from=at(0), wake_at=at(9))
     assert engine.unbook("key", at(1), 2) == 2
 
 
 def test_unpark(engine: Engine) -> None:
-    Job.objects.using(engine.alias).update(moved_from=at(0), due_at=LAST_INSTANT)
+    Job.objects.using(engine.alias).update(state="BLOCKED", wake_at=LAST_INSTANT)
     assert engine.unpark({"key": 2}) == 2

@@ -10,7 +10,7 @@ import pytest
 from django_vtqueue.core.job import Due, Scope
 from django_vtqueue.core.settlement import succeeded
 from django_vtqueue.engines import Engine, new_engine
-from django_vtqueue.engines.postgresql import due, places
+from django_vtqueue.engines.postgresql import aside, places
 from tests.conformance.bench import Bench
 from tests.fake_clock import at
 
@@ -67,10 +67,10 @@ def found(engine: Engine, scope: Scope, limit: int = 10) -> list[int]:
 def read(engine: Engine, scope: Scope) -> int:
     """Return how many entries of the indexes a look for what is due reads."""
     with engine.transaction():
-        names = {"names": ["vtqueue_job_due", "vtqueue_job_queue"]}
-        before = engine._value(due.ENTRIES_READ, names)
+        names = {"names": ["vtqueue_job_ready", "vtqueue_job_queue"]}
+        before = engine._value(aside.ENTRIES_READ, names)
         engine.due(scope, 10, at(0))
-        return int(engine._value(due.ENTRIES_READ, names) - before)
+        return int(engine._value(aside.ENTRIES_READ, names) - before)
 
 
 @pytest.mark.parametrize("scope", [ALL, ONE, SEVERAL], ids=["all", "one", "several"])

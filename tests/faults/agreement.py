@@ -9,9 +9,9 @@ from django_vtqueue import ClaimedJob, LeaseLost, Queue
 from tests.fake_clock import FakeClock
 
 from . import stored
-from .inside import Hands, Held, Settlement
+from .inside import Hands, Held, Settlement, may_become
 from .model import DIAGRAM, Model, ModelJob, Row
-from .words import RUNNING
+from .words import DEAD, RUNNING
 
 NAMES = ("a", "b")
 LEASES, BUDGETS = {"a": 7, "b": 3}, {"a": 2, "b": 1}  # seconds and attempts, of the Queue objects
@@ -46,8 +46,11 @@ class Agreement(RuleBasedStateMachine):
         self.clock.instant += 1  # no two steps at one instant
 
     def steps_are_in_the_diagram(self, now: dict[str, str]) -> None:
+        """Each is in that of the model, and in that of the queue, to which the row of a dead letter is no job."""
         steps = {(self.before.get(job_id), now.get(job_id)) for job_id in {*self.before, *now}}
-        assert {step for step in steps if step[0] != step[1]} <= set(DIAGRAM)
+        changes = {step for step in steps if step[0] != step[1]}
+        assert changes <= set(DIAGRAM)
+        assert all(may_become(*(None if state == DEAD else state for state in step)) for step in changes)
         self.before = now
 
     def one_holder_at_a_time(self, rows: dict[str, Row]) -> None:

@@ -10,11 +10,12 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from django_vtqueue import ClaimedJob, Queue
 from django_vtqueue.backend import VTQueueBackend
 from django_vtqueue.conf import Policy
-from django_vtqueue.core import clock, settlement
+from django_vtqueue.core import clock, settlement, states
 from django_vtqueue.core import ticks as recurrence
 from django_vtqueue.core.failures import recorded
 from django_vtqueue.core.gaps import Clocks
@@ -28,7 +29,7 @@ from django_vtqueue.engines import Trouble, engine_for, new_engine
 from django_vtqueue.engines.sqlite import file
 from django_vtqueue.engines.sqlite.mounts import place_of, store_result
 from django_vtqueue.exceptions import WorkerDied
-from django_vtqueue.queue import consumer, workers
+from django_vtqueue.queue import clock_repair, consumer, workers
 from django_vtqueue.queue import queue as queues
 from django_vtqueue.queue.claims import Claims, collect
 from django_vtqueue.queue.clock_repair import ClockRepair
@@ -66,6 +67,7 @@ UPKEEP = maintenance.PERIOD  # seconds between two times at which a worker prune
 PRUNED_AT_ONCE = maintenance.PRUNED_BATCH  # rows, at the most
 SETTLED = file.SETTLED  # seconds for which a file in the place of the database's has not grown when it is opened
 TOO_LATE = recurrence.LATE  # microseconds after which a tick was missed
+MOVES = states.MOVES  # from each state of a job, None without its row, to those that may come next
 
 # What a worker is started with (start_worker: constants).
 OFTEN_AT_THE_CLOCK = {"queue.clock_repair.PERIOD": 0.05}  # seconds between two looks
@@ -160,11 +162,11 @@ class Hands:
     def repair_clocks(self, now: int) -> list[Any]:
         """Take back what a clock ahead has stamped, as a process does that starts; return what has such a stamp yet."""
         repair, left = ClockRepair(self._engine), list[Any]()
-        after: int | str | None = 0
+        after: UUID | None = clock_repair.FIRST
         while repair.go_on() or repair.unfinished():
             pass
         while after is not None:
-            found, after = self._engine.stamped_ahead(after, now, 3)
+            found, after = clock_repair.stamped_ahead(self._engine, after, now, 3)
             left += found
         return left
 
@@ -182,6 +184,11 @@ class Hands:
         for each in held:
             each.copies = known.get(each.key, (each.copies, None))[0]
         return set(known)
+
+
+def may_become(state: str | None, after: str | None) -> bool:
+    """Return whether the queue says that a job may go from one state to another; None: it has no row."""
+    return state == after or after in MOVES[state]
 
 
 def keeps_up(held: Held, most: int) -> bool:

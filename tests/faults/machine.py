@@ -27,7 +27,21 @@ from .inside import (
     succeeded,
 )
 from .model import ModelJob
-from .words import DEAD, DONE, ERROR, FAILED, KEEP, READY, REPLACE, RUNNING, SECOND, START, SUCCESSFUL, WORKER_DIED
+from .words import (
+    DEAD,
+    DONE,
+    ERROR,
+    FAILED,
+    KEEP,
+    READY,
+    REPLACE,
+    RUNNING,
+    SCHEDULED,
+    SECOND,
+    START,
+    SUCCESSFUL,
+    WORKER_DIED,
+)
 
 KEPT = 86_400 * SECOND  # the default of result_ttl
 
@@ -181,7 +195,7 @@ class QueueAgainstModel(Agreement):
         start_by: int | None = None,
     ) -> None:
         values = {"priority": priority, "due_at": self.clock.instant + delay * SECOND, "start_by": start_by}
-        self.model.publish(ids, queue=name, raw=raw, lease=lease, max_attempts=limit, **values)
+        self.model.publish(ids, self.clock.instant, queue=name, raw=raw, lease=lease, max_attempts=limit, **values)
 
     @rule(
         holder=holders,
@@ -206,7 +220,7 @@ class QueueAgainstModel(Agreement):
         self.tables_and_model_agree()
         self.claim_as_worker(holder, {False}, name, 1, 3)
         self.tables_and_model_agree()
-        held = [row for row in self.model.jobs.values() if row.state == RUNNING]
+        held = [row for row in self.model.jobs.values() if row.state == RUNNING and row.worker]
         for row in held[which % (2 * len(held)) :][:1] if held else ():
             assert bool(control.cancel([row.id], using=self.alias)) == self.model.cancel(row, self.clock.instant)
 
@@ -310,7 +324,7 @@ class QueueAgainstModel(Agreement):
 
     @rule(holder=holders, seconds=st.sampled_from([2, 0]))
     def leave(self, holder: int, seconds: int) -> None:
-        """A worker that leaves at once gives back what may still be running, hidden for a second."""
+        """A worker that leaves at once gives back what may still be running, held by no one for a second."""
         now, worker = self.clock.instant, self.workers[holder]
         held = [held for held, _ in self.tokens if held.worker_id == worker and self.model.held(held)]
         assert not self.hands.settle(*(released_unfinished(job, now, now + SECOND) for job in held))
@@ -354,7 +368,7 @@ class QueueAgainstModel(Agreement):
         """A job that is tried again and again has a history with a gap."""
         self.enqueue(name, 100, 0, 0) if not any(self.worn(row) for row in self.model.jobs.values()) else None
         [row] = [row for row in self.model.jobs.values() if self.worn(row)][:1]
-        for _ in range(times if row.state == READY else 0):
+        for _ in range(times if row.unfinished() and not row.worker else 0):
             self.clock.instant = max(self.clock.instant, row.due_at) + 1
             self.claim_as_worker(0, {False}, row.queue, 1)
             if not self.tokens or self.model.held(self.tokens[-1][0]) is not row:  # another one was before it
@@ -385,9 +399,11 @@ class QueueAgainstModel(Agreement):
     @rule(which=pick)
     def run_now(self, which: int) -> None:
         for row in self.some_job(which):
-            waits = row.state == READY and row.due_at >= self.clock.instant
+            now = self.clock.instant
+            waits = (row.state == SCHEDULED and row.due_at > now) or (row.state == READY and row.due_at == now)
             assert [job_id.hex for job_id in control.run_now([row.id], using=self.alias)] == [row.id] * waits
-            row.due_at = self.clock.instant if waits else row.due_at
+            if waits:
+                row.put_in_line(now, now)
 
     @rule(which=pick)
     def cancel(self, which: int) -> None:

@@ -14,11 +14,13 @@ from .words import (
     ERROR,
     EXPIRED,
     LEASE_EXPIRED,
+    QUEUED,
     READY,
     RELEASED,
     REPLACE,
     REQUEUED,
     RUNNING,
+    SCHEDULED,
     START,
     STARTED,
     SUCCESSFUL,
@@ -27,14 +29,21 @@ from .words import (
 # Every step that a job may take. None: not there (yet, or any more).
 DIAGRAM = {
     (None, READY): "publish",
+    (None, SCHEDULED): "publish with a delay",
+    (SCHEDULED, READY): "a claim when its moment has come, run now, or a replacement that is due",
+    (SCHEDULED, RUNNING): "a claim when its moment has come, which takes it",
+    (READY, SCHEDULED): "a replacement with a delay",
     (READY, RUNNING): "claim",
-    (RUNNING, RUNNING): "extend, or a claim of a job whose lease has ended",
+    (RUNNING, RUNNING): "extend, release while the code may run, or a claim of a job whose lease has ended",
     (RUNNING, READY): "nack, release, or the end of a lease",
+    (RUNNING, SCHEDULED): "nack with a delay, or a replacement with one of a job that was given back",
     (RUNNING, SUCCESSFUL): "ack",
     (RUNNING, DEAD): "no attempts left, or asked to stop",
     (DEAD, READY): "requeue",
     (READY, DEAD): "cancel, or not started in time",
+    (SCHEDULED, DEAD): "cancel, or not started in time",
     (READY, None): "purge, delete",
+    (SCHEDULED, None): "purge, delete",
     (RUNNING, None): "purge or delete of a job whose lease has ended; ack of a result that is not kept",
     (SUCCESSFUL, None): "prune, delete",
     (DEAD, None): "prune, discard",
@@ -65,6 +74,7 @@ class Row(NamedTuple):
     worker: str
     lease_until: int | None
     due_at: int | None
+    wake_at: int | None
     finished_at: int | None
     kept_until: int | None
     asked: bool
@@ -87,8 +97,9 @@ class ModelJob:
     """A job. ``number``: its place in the order of insertion; ``ended``: outcome and worker of each ended attempt.
 
     A cancellation and a requeue are there too, and no attempts. ``due_at``: its place in the line, which no claim,
-    renewal, release or expiry changes. ``lease_until``: while it is held, or was given back by a holder whose code may
-    run until then. ``begun``: it was not only claimed ahead. ``start_by``: if it has not started by then it never will.
+    renewal, release or expiry changes. ``wake_at``: when it enters the line, if that is later. ``lease_until``: while
+    it is held, or was given back by a holder whose code may run until then. ``begun``: it was not only claimed ahead.
+    ``start_by``: if it has not started by then it never will.
     """
 
     id: str
@@ -103,6 +114,7 @@ class ModelJob:
     claims: int = 0
     attempts: int = 0
     worker: str = ""
+    wake_at: int | None = None
     lease_until: int | None = None
     begun: bool = False
     finished_at: int | None = None
@@ -116,18 +128,37 @@ class ModelJob:
     def exhausted(self) -> bool:
         return 0 < self.max_attempts <= self.attempts
 
+    def put_in_line(self, due_at: int, now: int) -> None:
+        """Give it a place in the line, which it enters at that moment."""
+        self.due_at = due_at
+        self.state, self.wake_at = (SCHEDULED, due_at) if due_at > now else (READY, None)
+
+    def to_wake(self, now: int) -> bool:
+        """Return whether a claim puts it into the line."""
+        return self.state == SCHEDULED and self.due_at <= now
+
     def due(self, now: int) -> bool:
-        return self.state == READY and self.lease_until is None and self.due_at <= now
+        return self.state == READY and self.due_at <= now
+
+    def waits(self, now: int) -> bool:
+        """Return whether no one holds it, and its code does not run any more; a claim need not have seen that yet."""
+        return self.state in QUEUED or (self.given_back() and not self.held(now))
+
+    def given_back(self) -> bool:
+        """Return whether it has no holder, but its code may run on, or might a moment ago."""
+        return self.state == RUNNING and not self.worker
 
     def overdue(self, now: int) -> bool:
         """Return whether it waits, and will never start."""
-        waits = self.state == READY and (self.lease_until or 0) <= now  # a claim need not have unhidden it
-        return waits and self.start_by is not None and self.start_by <= now
+        return self.waits(now) and self.start_by is not None and self.start_by <= now
 
     def has_key(self, queue: str, key: str | None) -> bool:
         """Return whether no other job of the queue may have this key."""
         mine = (self.queue, self.key) == (queue, key) and key is not None and self.until != STARTED
-        return mine and self.state in (READY, RUNNING)
+        return mine and self.unfinished()
+
+    def unfinished(self) -> bool:
+        return self.state in (RUNNING, *QUEUED)
 
     def held(self, now: int) -> bool:
         """Return whether no other holder may have it: its lease goes on, or its code may."""
@@ -167,7 +198,7 @@ class ModelJob:
         due_at = self.finished_at if self.state == DEAD else self.due_at
         settings = (self.queue, self.raw, self.priority, self.max_attempts, self.lease)
         holder = (self.state, self.claims, self.attempts, self.worker, self.lease_until)
-        moments = (due_at, self.finished_at, self.kept_until)
+        moments = (due_at, self.wake_at, self.finished_at, self.kept_until)
         asked, start_by = (False, None) if self.state == DEAD else (self.asked, self.start_by)
         return Row(*settings, *holder, *moments, asked, self.key, self.until, start_by, self.history())
 
@@ -184,14 +215,15 @@ class Model:
         self.inserted = 0
         self.locked = self.locked_before = -inf  # when Queue objects had the write lock, so long apart from each other
 
-    def publish(self, ids: Iterable[str], **settings: Any) -> None:
+    def publish(self, ids: Iterable[str], now: int, **settings: Any) -> None:
         for job_id in ids:
             self.inserted += 1
             self.jobs[job_id] = ModelJob(job_id, number=self.inserted, **settings)
+            self.jobs[job_id].put_in_line(settings["due_at"], now)
 
     def depth(self, queue: str, now: int) -> int:
         """Return how many jobs of a queue wait."""
-        waiting = [job for job in self.jobs.values() if job.state == READY and (job.lease_until or 0) <= now]
+        waiting = [job for job in self.jobs.values() if job.waits(now)]
         return sum(job.queue == queue for job in waiting)
 
     def publish_unique(
@@ -223,13 +255,13 @@ class Model:
         """Insert a job, or find the one that has its key; return its id."""
         job = next((job for job in self.jobs.values() if job.has_key(settings["queue"], key)), None)
         if job is None:
-            self.publish([job_id], key=key, **settings)
+            self.publish([job_id], now, key=key, **settings)
             return job_id
-        waits = job.state == READY and (job.lease_until is None or job.lease_until <= now)  # given back, and left
-        if on_duplicate == REPLACE and waits and job.raw == settings["raw"]:
-            for name in ("priority", "due_at", "lease", "max_attempts", "until", "start_by"):
+        if on_duplicate == REPLACE and job.waits(now) and job.raw == settings["raw"]:
+            for name in ("priority", "lease", "max_attempts", "until", "start_by"):
                 setattr(job, name, settings[name])
-            job.attempts = 0
+            job.attempts, job.lease_until = 0, None
+            job.put_in_line(settings["due_at"], now)
         return job.id
 
     def expire(self, job: ModelJob, now: int) -> None:
@@ -240,7 +272,7 @@ class Model:
     def bury_overdue(self, now: int, limit: int, buried: list[str]) -> bool:
         """End these, which no claim comes across; return whether they are the most overdue, as many as may be.
 
-        A job that was hidden is among them when a claim has unhidden it.
+        A job that was given back is among them when a claim has put it into the line.
         Which of those that are overdue since the same moment come first is not promised: a bulk of any size may be.
         """
         seen = [job for job in self.jobs.values() if job.overdue(now) and job.lease_until is None]
@@ -264,15 +296,19 @@ class Model:
     ) -> tuple[list[str], list[str], bool]:
         """Return the ids of what is leased, in order, of those whose leases had ended, and whether any is buried.
 
-        The leases are ended first. If one of those that would be leased is overdue, all such are buried.
+        The leases are ended first, and what has come due enters the line. If one of those that would be leased is
+        overdue, all such are buried.
 
         ``lease``: that of a Queue object, which keeps no lease up. ``ahead``: how many are leased besides, directly
         behind the others, as long as they were never claimed and may be claimed again. ``free``: see ModelJob.expired.
         """
         scope = [job for job in self.jobs.values() if job.raw in kinds and (queues is None or job.queue in queues)]
         ended = [job for job in scope if job.expired(now, worker if lease else "", free)]
-        for job in ended:
+        for job in sorted(ended, key=ModelJob.given_back):  # a key that a death leaves free they take back
             self.end_lease(job, now)
+        for job in scope:
+            if job.to_wake(now):
+                job.put_in_line(job.due_at, now)
         due = [job for job in scope if job.due(now)]
         due.sort(key=lambda job: (-job.priority, job.due_at, job.id if self.by_id else job.number))
         late = [job for job in due if job.overdue(now)] if any(job.overdue(now) for job in due[: limit + ahead]) else []
@@ -294,7 +330,7 @@ class Model:
         while True:
             of_queue = [job for job in self.jobs.values() if job.raw and job.queue == queue]
             expired = any(job.expired(now, worker) for job in of_queue)
-            if not expired and not any(job.due(now) for job in of_queue):
+            if not expired and not any(job.due(now) or job.to_wake(now) for job in of_queue):
                 return [], now
             if now - self.locked >= APART:
                 self.locked_before, self.locked = self.locked, now
@@ -306,8 +342,9 @@ class Model:
 
     def end_lease(self, job: ModelJob, now: int) -> None:
         """Settle a lease that has ended: an attempt was used, if one had begun."""
-        if job.state == READY:
-            job.lease_until = None
+        if job.given_back():
+            self.take_key_back(job)
+            self.give_back(job, now)
         elif not job.begun:
             self.give_back(job, now)
         else:
@@ -332,7 +369,7 @@ class Model:
         if delay is None or job.exhausted():
             self.die(job, now)
         elif self.give_back(job, now):
-            job.due_at = now + delay
+            job.put_in_line(now + delay, now)
 
     def interrupt(self, job: ModelJob, outcome: str, now: int) -> None:
         """End an attempt whose holder is gone: the job is again where it was in the line."""
@@ -345,16 +382,21 @@ class Model:
     def release(self, job: ModelJob, now: int) -> None:
         """Give a job back as if it had not been claimed: with its key, if that is free."""
         job.attempts = max(job.attempts - 1, 0)
+        self.take_key_back(job)
+        self.give_back(job, now)
+
+    def take_key_back(self, job: ModelJob) -> None:
+        """Have a job that was to be unique until its start be so again, if its key is free."""
         if job.until == STARTED and not job.asked:
             taken = any(other.has_key(job.queue, job.key) for other in self.jobs.values())
             job.until = STARTED if taken else START
-        self.give_back(job, now)
 
-    def break_off(self, job: ModelJob, now: int, hidden_until: int) -> None:
+    def break_off(self, job: ModelJob, now: int, held_until: int) -> None:
         """Give back what may still be running until then."""
         job.ended.append((RELEASED, job.worker))
         self.release(job, now)
-        job.lease_until = hidden_until if job.state == READY else None
+        if job.state == READY:
+            job.state, job.lease_until = RUNNING, held_until
 
     def give_back(self, job: ModelJob, now: int) -> bool:
         """Have a job wait again, at its place in the line; return False if it was asked to stop, and is dead."""
@@ -366,15 +408,15 @@ class Model:
         return True
 
     def die(self, job: ModelJob, now: int) -> None:
-        job.state, job.finished_at, job.lease_until = DEAD, now, None
+        job.state, job.finished_at, job.lease_until, job.wake_at = DEAD, now, None, None
         job.kept_until = now + LETTERS_KEPT[job.queue] if job.queue in LETTERS_KEPT else None
 
     def cancel(self, job: ModelJob, now: int) -> bool:
         """Return whether it was cancelled, or asked to stop."""
-        if job.asked or job.state not in (READY, RUNNING):
+        if job.asked or not job.unfinished():
             return False
         job.asked = True
-        if job.state == READY:
+        if not job.worker:
             self.bury(job, now)
         return True
 
@@ -398,7 +440,8 @@ class Model:
         job.until, job.start_by = START if job.until == STARTED else job.until, None
         self.inserted += 1
         job.number = self.inserted
-        job.state, job.worker, job.due_at, job.attempts = READY, "", now, 0
+        job.worker, job.attempts = "", 0
+        job.put_in_line(now, now)
         job.ended.append((REQUEUED, ""))
         job.finished_at = job.kept_until = None
         job.asked = False
@@ -410,7 +453,7 @@ class Model:
 
     def unheld(self, now: int) -> list[str]:
         """Return the ids of unfinished jobs without a holder."""
-        unfinished = [job for job in self.jobs.values() if job.state in (READY, RUNNING)]
+        unfinished = [job for job in self.jobs.values() if job.unfinished()]
         return [job.id for job in unfinished if not job.held(now)]
 
     def prunable(self, now: int, dead: bool, limit: int, left: Collection[str]) -> list[str]:

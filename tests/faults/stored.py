@@ -10,11 +10,12 @@ from .model import Row
 # The columns in the order of Row.
 TABLES = """
 SELECT id, queue_name, task_path = '', priority, max_attempts, lease_us, state, claims, attempts, worker_id,
-    lease_until, due_at, finished_at, kept_until, cancelled_at IS NOT NULL, unique_key, unique_until, start_by, history
+    lease_until, due_at, wake_at, finished_at, kept_until, cancelled_at IS NOT NULL, unique_key, unique_until, start_by,
+    history
 FROM vtqueue_job
 UNION ALL
 SELECT id, queue_name, task_path = '', priority, max_attempts, lease_us, 'FAILED', claims, attempts, worker_id,
-    NULL, died_at, died_at, kept_until, FALSE, unique_key, unique_until, NULL, history
+    NULL, died_at, NULL, died_at, kept_until, FALSE, unique_key, unique_until, NULL, history
 FROM vtqueue_deadletter"""
 
 

@@ -10,14 +10,27 @@ from django_vtqueue import Queue, control
 from tests.fake_clock import FakeClock
 
 from . import stored
-from .inside import Hands, Held, Settlement, abandoned, failed, keeps_up, released, succeeded
+from .inside import Hands, Held, Settlement, abandoned, failed, keeps_up, may_become, released, succeeded
 from .scale import of_engine, scaled
-from .words import CANCELLED, DEAD, FAILED, GAVE_UP, READY, RUNNING, SECOND, SUCCESSFUL, WORKER_DIED
+from .words import (
+    CANCELLED,
+    DEAD,
+    FAILED,
+    GAVE_UP,
+    QUEUED,
+    READY,
+    RUNNING,
+    SCHEDULED,
+    SECOND,
+    SUCCESSFUL,
+    WORKER_DIED,
+)
 
 LEASE = 5 * SECOND
 COPIES = 2  # of a job that run at once, at the most
 
 pick, workers = st.integers(0, 50), st.integers(0, 3)
+delays = st.sampled_from([0, 0, 3])  # seconds
 
 
 @dataclass
@@ -41,6 +54,10 @@ class ModelJob:
         self.state, self.claims, self.holder, self.lease_until = RUNNING, self.claims + 1, worker, now + LEASE
         self.copies[self.claims] = worker
 
+    def put_in_line(self, due_at: int, now: int) -> None:
+        """Give it a place in the line, which it enters at that moment."""
+        self.due_at, self.state = due_at, SCHEDULED if due_at > now else READY
+
     def end(self, claim: int, now: int, *, attempt: bool, final: bool = False, due_at: int = 0) -> None:
         """End a copy; ``attempt``: which used one up; ``final``: after which there shall be no other.
 
@@ -52,9 +69,12 @@ class ModelJob:
             self.holder, self.lease_until = self.copies[max(self.copies)], min(self.lease_until, now + LEASE)
             return
         self.attempts -= not attempt
-        self.due_at = due_at or self.due_at
         dies = self.asked or (attempt and (final or 0 < self.max_attempts <= self.attempts))
-        self.state, self.holder = (DEAD, self.holder) if dies else (READY, "")
+        if dies:
+            self.state = DEAD
+        else:
+            self.holder = ""
+            self.put_in_line(due_at or self.due_at, now)
 
 
 class Overflow(RuleBasedStateMachine):
@@ -68,22 +88,26 @@ class Overflow(RuleBasedStateMachine):
         self.jobs: dict[str, ModelJob] = {}
         self.tokens: list[Held] = []
         self.won: set[str] = set()
+        self.before: dict[str, str | None] = {}
         stored.clear(alias)
 
     @invariant()
     def rows_and_model_agree(self) -> None:
-        """No job is lost, each is where it should be, and no more copies run than may."""
+        """No job is lost, each is where it should be, by a step that there is, and no more copies run than may."""
         found, copies = {}, stored.copies(self.alias)
         for job_id, row in stored.rows(self.alias).items():
             worker = "" if row.state == DEAD else row.worker
             ended = [outcome for _, outcome, _ in row.history if row.state != DEAD or outcome != CANCELLED]
             found[job_id] = (row.state, row.claims, row.attempts, worker, len(ended), copies.get(job_id, {}))
         for job_id, job in self.jobs.items():
-            over = job.state in (DEAD, READY)
+            over = job.state in (DEAD, *QUEUED)
             known = (job.state, job.claims, job.attempts, "" if over else job.holder, job.ended, job.copies)
             assert found.pop(job_id) == known
             assert job.state != RUNNING or len(self.alive(job_id)) <= COPIES
         assert not found
+        states = {job_id: None if job.state == DEAD else job.state for job_id, job in self.jobs.items()}
+        assert all(may_become(self.before.get(job_id), state) for job_id, state in states.items())
+        self.before = states
         self.clock.instant += 1
 
     def alive(self, job_id: str) -> list[Held]:
@@ -94,10 +118,11 @@ class Overflow(RuleBasedStateMachine):
         job = self.jobs[token.id]
         return job.state == RUNNING and token.claims in job.copies
 
-    @rule(max_attempts=st.sampled_from([1, 2, 0]))
-    def publish(self, max_attempts: int) -> None:
-        job_id = self.queue.publish(None, max_attempts=max_attempts).hex
-        self.jobs[job_id] = ModelJob(len(self.jobs), max_attempts, self.clock.instant)
+    @rule(max_attempts=st.sampled_from([1, 2, 0]), delay=delays)
+    def publish(self, max_attempts: int, delay: int) -> None:
+        job_id, now = self.queue.publish(None, delay=delay, max_attempts=max_attempts).hex, self.clock.instant
+        self.jobs[job_id] = ModelJob(len(self.jobs), max_attempts, now)
+        self.jobs[job_id].put_in_line(now + delay * SECOND, now)
 
     @rule(which=workers, limit=st.integers(1, 3))
     def claim(self, which: int, limit: int) -> None:
@@ -109,6 +134,9 @@ class Overflow(RuleBasedStateMachine):
                 job.copies = {job.claims: job.holder}
                 job.end(job.claims, now, attempt=True, final=job.asked)
                 job.copies = {}
+        for job in self.jobs.values():
+            if job.state == SCHEDULED:
+                job.put_in_line(job.due_at, now)
         due = [(job, job_id) for job_id, job in self.jobs.items() if self.takes(job, worker, now)]
         due = sorted(due, key=lambda item: (item[0].due_at, item[0].number))[:limit]
         assert [token.id for token in held] == [job_id for _, job_id in due]
@@ -121,12 +149,12 @@ class Overflow(RuleBasedStateMachine):
         return job.state == READY or (reappears and not job.asked)
 
     @precondition(lambda self: self.tokens)
-    @rule(which=pick, end=st.sampled_from(["succeed", "succeed", "fail", "give up", "release"]))
-    def settle(self, which: int, end: str) -> None:
+    @rule(which=pick, end=st.sampled_from(["succeed", "succeed", "fail", "give up", "release"]), delay=delays)
+    def settle(self, which: int, end: str, delay: int) -> None:
         now, token = self.clock.instant, self.tokens[which % len(self.tokens)]
         settlement = {
             "succeed": lambda: succeeded(token, "1", now, None),
-            "fail": lambda: failed(token, FAILED, now, 0),
+            "fail": lambda: failed(token, FAILED, now, delay * SECOND),
             "give up": lambda: failed(token, GAVE_UP, now, None),
             "release": lambda: released(token),
         }[end]()
@@ -139,7 +167,7 @@ class Overflow(RuleBasedStateMachine):
             self.won.add(token.id)
             job.state, job.holder = SUCCESSFUL, token.worker_id
         else:
-            due_at = now if end == "fail" else 0
+            due_at = now + delay * SECOND if end == "fail" else 0
             job.end(token.claims, now, attempt=end != "release", final=end == "give up", due_at=due_at)
 
     def settled(self, settlement: Settlement) -> bool:
@@ -179,7 +207,7 @@ class Overflow(RuleBasedStateMachine):
     def cancel(self, which: int) -> None:
         job_id, job = list(self.jobs.items())[which % len(self.jobs)]
         control.cancel([job_id], using=self.alias)
-        if job.state == READY:
+        if job.state in QUEUED:
             job.state = DEAD
         job.asked = job.asked or job.state == RUNNING
 

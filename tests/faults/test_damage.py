@@ -32,9 +32,11 @@ TEXTS = [
     "CAST(x'ff' AS TEXT)",
     "'" + 32 * "z" + "'",
 ]
-OTHERS = ["x''", "x'ff00fe'", "NULL", "'READY'", "'RUNNING'", "'SUCCESSFUL'", "'FAILED'"]
+STATES = ["SCHEDULED", "READY", "BLOCKED", "WAITING", "RUNNING", "SUCCESSFUL", "FAILED"]
+OTHERS = ["x''", "x'ff00fe'", "NULL", *(f"'{state}'" for state in STATES)]
 COLUMNS = [field.column for field in Job._meta.local_fields if not field.generated]
 EXPIRED = "state = 'RUNNING', worker_id = 'w', claims = 1, attempts = 1, lease_until = 5, started_at = 5"
+TO_WAKE = "state = 'SCHEDULED', wake_at = 5"
 
 
 def damage(database: Database, rows: Iterable[tuple[str, tuple[str, str]]], first: str = "") -> None:
@@ -51,7 +53,11 @@ def every_damage() -> Iterator[tuple[str, str]]:
     return ((column, value) for column in COLUMNS for value in [*NUMBERS, *TEXTS, *OTHERS])
 
 
-@pytest.mark.parametrize("first", ["", EXPIRED, f"{EXPIRED}, max_attempts = 1"], ids=["ready", "expired", "exhausted"])
+@pytest.mark.parametrize(
+    "first",
+    ["", TO_WAKE, EXPIRED, f"{EXPIRED}, max_attempts = 1"],
+    ids=["ready", "to wake", "expired", "exhausted"],
+)
 def test_a_damaged_row_does_not_stop_a_queue(database: Database, first: str) -> None:
     """Any value in any column of a row: the next job of its queue is handed out, and the row does not come back for
     ever; it waits, has run, or is a dead letter."""
@@ -113,10 +119,20 @@ def test_the_database_refuses_values_of_another_kind(database: Database, table: 
 
 
 @pytest.mark.parametrize(
-    "change", ["state = 'DONE'", "worker_id = 'w'", "priority = 101", "lease_us = 0", f"lease_us = {1 << 62}"]
+    "change",
+    [
+        *(f"state = '{state}'" for state in ["DONE", *STATES] if state != "READY"),
+        "worker_id = 'w'",
+        "wake_at = 5",
+        "lease_until = 5",
+        "finished_at = 5",
+        "priority = 101",
+        "lease_us = 0",
+        f"lease_us = {1 << 62}",
+    ],
 )
 def test_the_database_refuses_what_no_job_can_be(database: Database, change: str) -> None:
-    """A state that there is not, a holder of what waits, numbers that no statement can count with."""
+    """A state that there is not, or without what it has, or what another one has; numbers no statement counts with."""
     Queue("q", ALIAS).publish(1)
     with connections[ALIAS].cursor() as cursor, pytest.raises(DatabaseError):
         cursor.execute(f"UPDATE vtqueue_job SET {change}")

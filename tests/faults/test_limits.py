@@ -20,8 +20,8 @@ LIMITS = {"tenant:1": 3, "tenant:2": 3, "two": 2, "queue": 3, "raw:9": 2}
 ORDERS = {f"customer:{number}": 1 for number in range(3)}
 QUEUES = {"narrow": {"concurrency": 3}, "raw": {"concurrency": 2, "handler": "tests.project.limited.handle"}}
 PLACES = """
-SELECT count(CASE WHEN state = 'RUNNING' THEN 1 END) AS held, count(CASE WHEN state = 'READY' THEN 1 END) AS waits
-FROM vtqueue_job WHERE concurrency_key = ? OR queue_name = ?"""
+SELECT count(CASE WHEN worker_id <> '' THEN 1 END) AS held, count(CASE WHEN worker_id = '' THEN 1 END) AS waits
+FROM vtqueue_job WHERE finished_at IS NULL AND (concurrency_key = ? OR queue_name = ?)"""
 ASK = {
     "tenant:1": ("tenant:1", "-"),
     "tenant:2": ("tenant:2", "-"),

@@ -6,11 +6,15 @@ from datetime import UTC, datetime, timedelta
 SECOND = 1_000_000  # microseconds, in which the tables count
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-# States of a job.
+# States of a job, as stored.
+SCHEDULED = "SCHEDULED"
 READY = "READY"
+BLOCKED = "BLOCKED"
+WAITING = "WAITING"
 RUNNING = "RUNNING"
 SUCCESSFUL = "SUCCESSFUL"
 DEAD = "FAILED"  # that of a dead letter
+QUEUED = (SCHEDULED, READY, BLOCKED, WAITING)  # unfinished, and held by no one
 
 # Outcomes in a history.
 LEASE_EXPIRED = "lease expired"

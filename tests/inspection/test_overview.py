@@ -35,6 +35,7 @@ def stored(engine: Engine, queue_name: str, visible_at: int = PAST, **values: An
     """Store a job; with a ``worker_id`` it is held."""
     row: dict[str, Any] = {"task_path": "shop.tasks.welcome", "max_attempts": 1, "lease_us": 1, "payload": "{}"}
     row |= {"queue_name": queue_name, "visible_at": visible_at, "enqueued_at": PAST}
+    row |= {"state": states.SCHEDULED if visible_at > NOW else states.READY}
     if "worker_id" in values:
         row |= {"state": states.RUNNING, "attempts": 1, "started_at": PAST}
     return Job.objects.using(engine.alias).create(id=new_uuid(), **in_columns(row | values))
@@ -93,7 +94,7 @@ def test_backlogs(engine: Engine) -> None:
     for priority, visible_at in ((0, PAST), (5, PAST - 7), (-5, NOW), (0, FUTURE), (5, FUTURE)):
         stored(engine, "a", visible_at, priority=priority)
     stored(engine, "a", FUTURE, attempts=1)
-    stored(engine, "a", PAST - 1, task_path="")
+    stored(engine, "a", PAST - 1, task_path="", state=states.SCHEDULED)  # its time has come
     stored(engine, "a", PAST - 100, worker_id="w")
     stored(engine, "other")
     done(engine, "a")
@@ -104,25 +105,26 @@ def test_backlogs(engine: Engine) -> None:
 
 
 def test_what_a_worker_gave_back_is_due(engine: Engine) -> None:
-    """It counts as due before a claim has unhidden it, since when it was due before; what is hidden still does not."""
+    """It counts as due before a claim has put it into the line, since when it was due; until its moment it does not."""
     for visible_at, task_path in ((PAST, "app.task"), (PAST, ""), (FUTURE, "")):
         stored(engine, "a", visible_at, worker_id="w", task_path=task_path)
-    Job.objects.using(engine.alias).update(state="READY", worker_id="", due_at=from_instant(PAST - 7))
+    Job.objects.using(engine.alias).update(worker_id="", due_at=from_instant(PAST - 7))
     stored(engine, "a", PAST - 3)
     expected = Backlog(due=3, payloads=1, oldest=from_instant(PAST - 7))
     assert backlogs(engine.alias, ["a"], NOW, 100) == {"a": expected}
+    assert held(engine.alias, 10, NOW) == Held(Counter(), Counter())
 
 
 def test_backlogs_of_what_waits_and_what_is_parked(engine: Engine) -> None:
     """They are told apart from what is scheduled or retried, each up to a limit; a wait that is stored still of a job
     that is retried does not count.
     """
-    limited = {"moved_from": PAST, "concurrency_key": "k"}
+    limited = {"state": states.BLOCKED, "concurrency_key": "k"}
     stored(engine, "a", FUTURE)
     for until in (FUTURE, None):
         for failed in (0, 1):
             steps = {"waiting": {"kind": "event", "name": "paid", "until": until, "since": PAST}}
-            job = stored(engine, "a", FUTURE if until else LAST_INSTANT, attempts=failed)
+            job = stored(engine, "a", FUTURE if until else LAST_INSTANT, attempts=failed, state=states.WAITING)
             Job.objects.using(engine.alias).filter(pk=job.pk).update(steps=steps)
             stored(engine, "a", LAST_INSTANT, attempts=failed, **limited)
     odd = stored(engine, "a", FUTURE + 1, attempts=1)

@@ -313,7 +313,7 @@ def test_limits_in_lists(time: FakeClock, narrow: Queue) -> None:
     )
     assert any(line.startswith("concurrency_key") and line.endswith("tenant:9") for line in lines("show", str(ids[2])))
     shown = json.loads("\n".join(lines("show", str(ids[2]), "--json")))
-    assert (shown["state"], shown["due_at"]) == ("blocked", None)
+    assert (shown["state"], shown["wake_at"]) == ("blocked", None)
     assert shown["waits_for"] == "blocked by the limit 'tenant:9'"
 
 

@@ -35,7 +35,7 @@ def test_what_a_job_waits_for() -> None:
     later = durable.child.using(run_after=DAY)
     found = why(lambda context: context.gather("mails", [call(later, "a"), call(durable.child, "b")]))
     assert found == "waiting for 1 of 2 children ('mails')"
-    child = Job.objects.get(parent_id__isnull=False, state="READY")
+    child = Job.objects.get(parent_id__isnull=False, state="SCHEDULED")
     assert read("show", str(child.pk))["parent"] == str(child.parent_id)
     assert "parent" not in read("show", str(child.parent_id))
 
@@ -66,7 +66,8 @@ def test_a_job_that_failed_before_it_asked_for_its_event_again() -> None:
     CODE["run"] = lambda context: context.wait_for("paid", timeout=DAY)
     result = durable.changed_code.using(queue_name="a").enqueue()
     run_pending()
-    Job.objects.update(due_at=Job.objects.get().enqueued_at)
+    enqueued_at = Job.objects.get().enqueued_at
+    Job.objects.update(due_at=enqueued_at, wake_at=enqueued_at)
     CODE["run"] = lambda context: 1 // 0
     run_pending(raise_errors=False)
     found = read("show", result.id)

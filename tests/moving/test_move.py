@@ -23,6 +23,7 @@ from .conftest import Pair
 from .rows import HAS_ENDED, HOUR_AGO, RUNS, held, job, letter, unsaved_job
 
 LATER = clock.now() + 10**12
+WAITS: dict[str, Any] = {"state": "WAITING", "due_at": LATER, "wake_at": LATER}
 
 
 def moved(pair: Pair, *, wait: bool = False) -> Move:
@@ -39,8 +40,8 @@ def ids(alias: str) -> set[str]:
 def test_what_runs_stays_with_its_family(pair: Pair) -> None:
     """A job that runs stays, and so do its parents, its brothers, and their dead letters; all go when it has ended."""
     other = job(pair.source)
-    grandparent = job(pair.source, due_at=LATER)
-    parent = job(pair.source, parent_id=grandparent.pk, due_at=LATER)
+    grandparent = job(pair.source, **WAITS)
+    parent = job(pair.source, parent_id=grandparent.pk, **WAITS)
     child = job(pair.source, parent_id=parent.pk, **RUNS, lease_until=LATER)
     brother, dead = job(pair.source, parent_id=parent.pk), letter(pair.source, parent_id=parent.pk)
     family = {str(row.pk) for row in (grandparent, parent, child, brother, dead)}
@@ -65,7 +66,7 @@ def test_many_refused_rows(pair: Pair) -> None:
 
 def test_a_large_family_is_one_batch(pair: Pair) -> None:
     """However many children a job has, they arrive together with it."""
-    parent = job(pair.source, due_at=LATER)
+    parent = job(pair.source, **WAITS)
     children = Job.objects.using(pair.source).bulk_create(unsaved_job(parent_id=parent.pk) for _ in range(1200))
     batches: list[int] = []
     move = Move(*pair, arrived=batches.append)

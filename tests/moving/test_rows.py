@@ -20,9 +20,10 @@ def fill(alias: str) -> None:
     job(alias, payload=StoredText('{"args": [1.50, "\\u0000 ä \\ud800"],  "kwargs": {}}'), progress=0.1)
     job(alias, payload=StoredText("no JSON"), history=StoredText('[{"a":  1}]'), claims=2**53, attempts=2)
     job(alias, unique_key="order:7", unique_until="start", kept_until=None, rate_key="api", priority=-100)
-    held_up: Any = {"moved_from": HOUR_AGO, "due_at": clock.LAST, "start_by": clock.now() + 10**12}
-    job(alias, concurrency_key="tenant:9", ordered=True, **held_up)
-    job(alias, task_path="", payload=[1, {"a": None}], lease_until=clock.now() + 10**12)
+    job(alias, concurrency_key="tenant:9", ordered=True, state="BLOCKED", wake_at=clock.LAST)
+    booked: Any = {"moved_from": HOUR_AGO, "wake_at": clock.now() + 10**12, "start_by": clock.now() + 10**12}
+    job(alias, rate_key="api", state="SCHEDULED", **booked)
+    job(alias, task_path="", payload=[1, {"a": None}], state="RUNNING", lease_until=clock.now() + 10**12)  # given back
     job(
         alias,
         earlier_steps=[{"kind": "step", "name": "0"}],
@@ -30,7 +31,8 @@ def fill(alias: str) -> None:
         copies={"3": ["w", 1, 2, 2]},
     )
     job(alias, **HAS_ENDED, result={"x": [1]}, started_at=HOUR_AGO + 2, kept_until=clock.now() + 10**12, claims=1)
-    parent = job(alias, due_at=datetime(2999, 1, 1, tzinfo=UTC), cancelled_at=HOUR_AGO, cancelled_by="anna")
+    waits: Any = {"state": "WAITING", "wake_at": datetime(2999, 1, 1, tzinfo=UTC)}
+    parent = job(alias, **waits, cancelled_at=HOUR_AGO, cancelled_by="anna")
     job(alias, **HAS_ENDED, parent_id=parent.pk, progress_text="half")
     letter(alias, parent_id=parent.pk, note="seen", reviewed_at=HOUR_AGO, reviewed_by="bob")
     letter(alias, history=StoredText("[1, 2,3]"), steps={}, message="Boom", claims=4, kept_until=clock.now() + 10**12)

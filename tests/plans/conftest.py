@@ -13,13 +13,14 @@ from .database import FILL, FILL_COUNTS, FILL_LETTERS, MANY, filled
 
 @pytest.fixture(scope="module")
 def full(empty_file: Path) -> Iterator[sqlite3.Connection]:
-    """Return a database in memory with 100,000 finished and 100,000 future rows, and some that are held."""
+    """Return a database in memory with 100,000 finished and 100,000 scheduled rows, some in the line, and some held."""
     # No cache: SQLite does not plan an EXPLAIN anew when an index was dropped.
     with closing(sqlite3.connect(":memory:", isolation_level=None, cached_statements=0)) as table:
         with closing(sqlite3.connect(empty_file)) as file:
             file.backup(table)
         table.execute(FILL, filled("f", MANY, "SUCCESSFUL", at(-100)))
-        table.execute(FILL, filled("a", MANY, "READY", at(10_000)))
+        table.execute(FILL, filled("a", MANY, "SCHEDULED", at(10_000)))
+        table.execute(FILL, filled("9", 1000, "READY", at(-1)))
         table.execute(FILL, filled("b", 1000, "RUNNING", at(60)))
         table.execute(FILL_COUNTS, {"rows": MANY, "now": at(0)})
         table.execute(FILL_LETTERS, {"rows": MANY // 5, "now": at(0)})

@@ -14,11 +14,13 @@ FILL = """
 WITH RECURSIVE n(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM n WHERE n < :rows - 1)
 INSERT INTO vtqueue_job (
     id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, enqueued_at, state,
-    due_at, lease_until, payload, history, finished_at, kept_until
+    due_at, wake_at, lease_until, payload, history, finished_at, kept_until
 ) SELECT
     printf('%s%031x', :kind, n), 'q' || (n % :queues), CASE n % 2 WHEN 0 THEN '' ELSE 'app.tasks.one' END,
-    n % :levels - 3, 0, 0, 10, CASE :state WHEN 'READY' THEN '' ELSE 'w' || (n % 500) END, 60000000, :now, :state,
-    :visible_at, CASE :state WHEN 'RUNNING' THEN :visible_at END, '{}', '[]',
+    n % :levels - 3, 0, 0, 10, CASE WHEN :state IN ('READY', 'SCHEDULED') THEN '' ELSE 'w' || (n % 500) END, 60000000,
+    :now, :state, :visible_at + CASE :state WHEN 'SCHEDULED' THEN n ELSE 0 END,
+    CASE :state WHEN 'SCHEDULED' THEN :visible_at + n END,
+    CASE :state WHEN 'RUNNING' THEN :visible_at END, '{}', '[]',
     CASE :state WHEN 'SUCCESSFUL' THEN :now END, CASE :state WHEN 'SUCCESSFUL' THEN :now + 1000000 END
 FROM n"""
 

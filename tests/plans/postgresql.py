@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db import connections, transaction
 
-from django_vtqueue.engines.postgresql import clock_repair, due, limits, overflow, settling, steps
+from django_vtqueue.engines.postgresql import aside, due, limits, overflow, settling, steps
 from django_vtqueue.engines.postgresql import statements as sql
 from django_vtqueue.engines.postgresql.places import FIRST, HIGHEST, LOWEST
 
@@ -19,11 +19,13 @@ TABLES = ("vtqueue_job", "vtqueue_deadletter", "vtqueue_throughput", "vtqueue_ra
 FILL = """
 INSERT INTO vtqueue_job (
     id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, enqueued_at, state,
-    due_at, lease_until, payload, history, finished_at, kept_until
+    due_at, wake_at, lease_until, payload, history, finished_at, kept_until
 ) SELECT
     (%(kind)s || lpad(to_hex(n), 31, '0'))::uuid, 'q' || n %% 5, CASE n %% 2 WHEN 0 THEN '' ELSE 'app.tasks.one' END,
-    n %% 7 - 3, 0, 0, 10, CASE %(state)s WHEN 'READY' THEN '' ELSE 'w' || n %% 500 END, 60000000, %(now)s, %(state)s,
-    %(visible)s, CASE %(state)s WHEN 'RUNNING' THEN %(visible)s END, '{{}}', '[]',
+    n %% 7 - 3, 0, 0, 10, CASE WHEN %(state)s IN ('READY', 'SCHEDULED') THEN '' ELSE 'w' || n %% 500 END, 60000000,
+    %(now)s, %(state)s, %(visible)s + CASE %(state)s WHEN 'SCHEDULED' THEN n ELSE 0 END,
+    CASE %(state)s WHEN 'SCHEDULED' THEN %(visible)s + n END,
+    CASE %(state)s WHEN 'RUNNING' THEN %(visible)s END, '{{}}', '[]',
     CASE %(state)s WHEN 'SUCCESSFUL' THEN %(now)s END, CASE %(state)s WHEN 'SUCCESSFUL' THEN %(now)s + 1000000 END
 FROM generate_series({first}, %(rows)s - 1) AS n"""
 
@@ -66,7 +68,7 @@ class Table:
         self.add("f", 1000, "SUCCESSFUL", at(-100))
         self.analyze()
         self.add("f", ROWS, "SUCCESSFUL", at(-100), first=1000)
-        self.add("a", ROWS, "READY", at(10_000))
+        self.add("a", ROWS, "SCHEDULED", at(10_000))
         self.add("b", 1000, "RUNNING", at(60))
         self.run(FILL_OTHERS, {"rows": ROWS // 5, "now": at(0)})
 
@@ -111,8 +113,9 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 ID, OTHER = "b" + "0" * 31, "b" + "0" * 30 + "1"
 WAITING_ID = "a" + "0" * 31
 MINE = {
-    **{"id": ID, "claims": 0, "worker_id": "w0", "state": "READY", "attempts": 1, "due_at": 1, "finished_at": 1},
-    **{"kept_until": 1, "result": "null", "started_at": 1, "history": "[]", "hidden_until": None, "kind": "event"},
+    **{"id": ID, "claims": 0, "worker_id": "w0", "state": "SCHEDULED", "attempts": 1, "due_at": 1, "wake_at": 1},
+    **{"finished_at": 1, "kept_until": 1, "result": "null", "started_at": 1, "history": "[]", "held_until": None},
+    **{"moved_from": None, "kind": "event"},
     **{"exception_class": "E", "message": "m", "fingerprint": "f", "name": "paid", "until": 1, "since": 1},
     **{"text": "{}", "progress": 0.5, "progress_text": "half"},
 }
@@ -128,14 +131,15 @@ VALUES: dict[str, Any] = {
     **{"lengthen": False, "until": 1, "next": [1, 1], "intervals": [1, 1], "interval": True, "moment": 1},
     **{"queue_name": None, "priority": None, "entry": "{}", "orphaned": "{}", "unique_key": "k", "since": 1},
     **{"copies": "{}", "history": "[]", "lease_until": 1, "runtimes": '{"": [0, 2], "q0": [1, 2]}', "done": "[]"},
-    **{"event": '{"name": "paid"}', "first_id": "f" * 32, "parent_id": None, "ordered": False},
+    **{"event": '{"name": "paid"}', "parent_id": None, "ordered": False},
 }
 OF_EVENT = {**VALUES, "queue_name": "q0"}
 OF_LETTERS = {**VALUES, "ids": ["e" + "0" * 30 + "1", "e" + "0" * 30 + "2"]}
 
 KEY, LETTER = "vtqueue_job_pkey", "vtqueue_deadletter_pkey"
-DUE, QUEUE, HIDDEN = "vtqueue_job_due", "vtqueue_job_queue", "vtqueue_job_hidden"
-PARKED, KEY_ORDER, KEY_HELD = "vtqueue_job_parked", "vtqueue_job_key_order", "vtqueue_job_key_held"
+READY, QUEUE, HELD = "vtqueue_job_ready", "vtqueue_job_queue", "vtqueue_job_held"
+WAKES, ASIDE = "vtqueue_job_wake", "vtqueue_job_aside"
+PARKED, KEY_ORDER, KEY_HELD = "vtqueue_job_blocked", "vtqueue_job_key_order", "vtqueue_job_key_held"
 RESERVED, RATE, PARENT, UNIQUE = "vtqueue_job_booked", "vtqueue_rate_pkey", "vtqueue_job_parent", "vtqueue_job_unique"
 KEPT, LETTER_KEPT, START_BY = "vtqueue_job_kept", "vtqueue_letter_kept", "vtqueue_job_start_by"
 
@@ -145,26 +149,31 @@ def claiming(statement: str) -> str:
 
 
 STATEMENTS: dict[str, tuple[str, dict[str, Any], set[str]]] = {
-    "claim, all queues": (claiming(due.SEARCH_FROM_FIRST.all), VALUES, {DUE}),
+    "claim, all queues": (claiming(due.SEARCH_FROM_FIRST.all), VALUES, {READY}),
     "claim, one queue": (claiming(due.SEARCH_FROM_FIRST.one), VALUES, {QUEUE}),
     "claim, several queues": (claiming(due.SEARCH_FROM_FIRST.named), VALUES, {QUEUE, KEY}),
-    "claim from places, all queues": (claiming(due.SEARCH_FROM_PLACES.all), VALUES, {DUE}),
+    "claim from places, all queues": (claiming(due.SEARCH_FROM_PLACES.all), VALUES, {READY}),
     "claim from places, one queue": (claiming(due.SEARCH_FROM_PLACES.one), VALUES, {QUEUE}),
     "claim from places, several queues": (claiming(due.SEARCH_FROM_PLACES.named), VALUES, {QUEUE, KEY}),
-    "earliest, all queues": (due.SEARCH_FROM_FIRST.earliest, VALUES, {DUE}),
+    "earliest, all queues": (due.SEARCH_FROM_FIRST.earliest, VALUES, {READY}),
     "earliest, named queues": (due.SEARCH_FROM_FIRST.earliest_named, VALUES, {QUEUE}),
-    "earliest from places, all queues": (due.SEARCH_FROM_PLACES.earliest, VALUES, {DUE}),
+    "earliest from places, all queues": (due.SEARCH_FROM_PLACES.earliest, VALUES, {READY}),
     "earliest from places, named queues": (due.SEARCH_FROM_PLACES.earliest_named, VALUES, {QUEUE}),
+    "wake, all queues": (aside.WAKE.format(aside.OF_ALL), VALUES, {WAKES, KEY}),
+    "wake, named queues": (aside.WAKE.format(aside.NAMED), VALUES, {WAKES, ASIDE, KEY}),
+    "any to wake, all queues": (aside.ANY_TO_WAKE.format(aside.OF_ALL), VALUES, {WAKES}),
+    "any to wake, named queues": (aside.ANY_TO_WAKE.format(aside.NAMED), VALUES, {WAKES, ASIDE}),
+    "first to wake, all queues": (aside.FIRST_TO_WAKE, VALUES, {WAKES}),
+    "first to wake, named queues": (aside.FIRST_NAMED_TO_WAKE, VALUES, {ASIDE}),
     "overdue": (claiming(due.OVERDUE), VALUES, {START_BY}),
     "overdue ones of some": (claiming(due.OVERDUE_AMONG), VALUES, {KEY}),
-    "ended leases, all queues": (claiming(due.ENDED_LEASES), {**VALUES, "names": None}, {HIDDEN}),
-    "ended leases, named queues": (claiming(due.ENDED_LEASES), VALUES, {HIDDEN}),
-    "reappeared": (claiming(due.REAPPEARED), VALUES, {HIDDEN}),
-    "first end of a lease": (due.FIRST_LEASE_END, VALUES, {HIDDEN}),
-    "names of queues": (due.QUEUE_NAMES, VALUES, {QUEUE, HIDDEN}),
-    "depth": (sql.DEPTH, VALUES, {QUEUE, HIDDEN}),
+    "ended leases, all queues": (claiming(due.ENDED_LEASES), {**VALUES, "names": None}, {HELD}),
+    "ended leases, named queues": (claiming(due.ENDED_LEASES), VALUES, {HELD}),
+    "reappeared": (claiming(due.REAPPEARED), VALUES, {HELD}),
+    "first end of a lease": (due.FIRST_LEASE_END, VALUES, {HELD}),
+    "names of queues": (due.QUEUE_NAMES, VALUES, {QUEUE, ASIDE, HELD}),
+    "depth": (sql.DEPTH, VALUES, {QUEUE, ASIDE, HELD}),
     "lease": (sql.LEASE, {**VALUES, "ids": [WAITING_ID]}, {KEY}),
-    "unhide": (sql.UNHIDE, VALUES, {KEY}),
     "read": (sql.READ, VALUES, {KEY}),
     "read and lock": (sql.READ_LOCKED, VALUES, {KEY}),
     "renew": (sql.RENEW, VALUES, {KEY}),
@@ -187,10 +196,10 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], set[str]]] = {
     "wait": (settling.WAIT, VALUES, {KEY, PARENT}),
     "remove unkept": (settling.REMOVE_UNKEPT, VALUES, {KEY}),
     "bury": (settling.BURY, VALUES, {KEY}),
-    "held of queues": (limits.HELD_OF_QUEUES, {**VALUES, "keys": ["q9"]}, {HIDDEN}),
-    "held of keys": (limits.HELD_OF_KEYS, VALUES, {KEY_HELD, HIDDEN}),
+    "held of queues": (limits.HELD_OF_QUEUES, {**VALUES, "keys": ["q9"]}, {HELD}),
+    "held of keys": (limits.HELD_OF_KEYS, VALUES, {KEY_HELD, HELD}),
     "first of keys": (limits.FIRST_OF_KEYS, VALUES, {KEY_ORDER}),
-    "park": (limits.PARK, VALUES, {KEY}),
+    "park": (limits.PARK, {**VALUES, "ids": [WAITING_ID]}, {KEY}),
     "unpark": (limits.UNPARK, VALUES, {PARKED, KEY_ORDER, KEY}),
     "unpark rows": (limits.UNPARK_ROWS, VALUES, {KEY}),
     "parked": (limits.PARKED, VALUES, {PARKED, KEY_ORDER}),
@@ -198,7 +207,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], set[str]]] = {
     "all rates": (limits.ALL_RATES, VALUES, {RATE}),
     "forget rates": (limits.FORGET_RATES, VALUES, {RATE}),
     "booked": (limits.LAST_BOOKED, VALUES, {RESERVED}),
-    "book": (limits.BOOK, {**VALUES, "moments": [1, 1]}, {KEY}),
+    "book": (limits.BOOK, {**VALUES, "ids": [WAITING_ID], "moments": [1]}, {KEY}),
     "unbook": (limits.UNBOOK, {**VALUES, "after": 0}, {RESERVED, KEY}),
     "held by": (overflow.HELD_BY.format(lock=""), VALUES, {"vtqueue_job_worker"}),
     "share": (overflow.SHARE, VALUES, {KEY}),
@@ -211,8 +220,5 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], set[str]]] = {
     "event to a key": (steps.EVENT_TO_KEY, OF_EVENT, {UNIQUE}),
     "lock parents": (steps.LOCK_ROWS, VALUES, {KEY}),
     "wake parents": (steps.WAKE_PARENTS, VALUES, {KEY, PARENT}),
-    "clock was ahead": (clock_repair.CLOCK_WAS_AHEAD, VALUES, {KEY, "vtqueue_throughput_unique"}),
-    "stamped ahead": (clock_repair.STAMPED_AHEAD, {**VALUES, "after": "f" * 32}, {KEY}),
-    "set right": (clock_repair.REPAIR_STAMPS, VALUES, {KEY}),
 }
 CLAIMS = [name for name in STATEMENTS if name.startswith("claim")]

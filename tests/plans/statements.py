@@ -4,7 +4,6 @@ import json
 from typing import Any
 
 from django_vtqueue.core.grace import GracePeriod
-from django_vtqueue.engines.sqlite import clock_repair as clock_repair
 from django_vtqueue.engines.sqlite import due as due
 from django_vtqueue.engines.sqlite import limits as limits
 from django_vtqueue.engines.sqlite import overflow as overflow
@@ -17,10 +16,10 @@ from .database import MANY
 
 HELD = json.dumps([["a" + "0" * 31, 1, "w0"], ["a" + "0" * 30 + "1", 1, "w1"]])
 IDS = json.dumps(["a" + "0" * 31, "a" + "0" * 30 + "1"])
-SETTLEMENTS = json.dumps([["a" + "0" * 31, 1, "w0", 1, 1, None, 1, None]])
+SETTLEMENTS = json.dumps([["a" + "0" * 31, 1, "w0", 1, 1, None, 1, None, None, 1, "SCHEDULED"]])
 DONE = json.dumps({"a" + "0" * 31: [1, 1, 1, None, "null", 1]})
 BURIALS = json.dumps([["a" + "0" * 31, 1, "w0", 1, None, "[]", "E", "m", "f", 1, 1]])
-WAITS = json.dumps([["a" + "0" * 31, 1, "w0", 0, 1, "event", "paid", 1, 1, "{}"]])
+WAITS = json.dumps([["a" + "0" * 31, 1, "w0", 0, 1, "event", "paid", 1, 1, "{}", "WAITING"]])
 OWN = {"id": "a" + "0" * 31, "claims": 1, "worker_id": "w0"}
 EVENT = {"name": "paid", "event": "{}", "now": 1}
 UNTIL = {"until": 1, "lengthen": False}
@@ -34,10 +33,11 @@ EXPIRED = {
     "worker": "w1",
     "overflow": True,
 }
-HIDDEN_ROWS = "vtqueue_job_hidden"
-DUE, QUEUE, WORKER, EXPIRES = "vtqueue_job_due", "vtqueue_job_queue", "vtqueue_job_worker", "vtqueue_job_kept"
+READY, QUEUE, HELD_ROWS = "vtqueue_job_ready", "vtqueue_job_queue", "vtqueue_job_held"
+WAKES, ASIDE = "vtqueue_job_wake", "vtqueue_job_aside"
+WORKER, EXPIRES, START_BY = "vtqueue_job_worker", "vtqueue_job_kept", "vtqueue_job_start_by"
 PARENT, UNIQUE = "vtqueue_job_parent", "vtqueue_job_unique"
-PARKED, KEY_ORDER, RESERVED = "vtqueue_job_parked", "vtqueue_job_key_order", "vtqueue_job_booked"
+PARKED, KEY_ORDER, RESERVED = "vtqueue_job_blocked", "vtqueue_job_key_order", "vtqueue_job_booked"
 RATE = "sqlite_autoindex_vtqueue_rate_1"
 TABLES = {"vtqueue_job", "vtqueue_deadletter", "vtqueue_throughput", "vtqueue_rate"}
 KEY, ROWID = "sqlite_autoindex_vtqueue_job_1", "INTEGER PRIMARY KEY"
@@ -47,26 +47,30 @@ FEW = {  # rows: any way to them will do
     "vtqueue_workerprocess",
     "sqlite_autoindex_vtqueue_workerprocess_1",
 }
-COUNTED = "sqlite_autoindex_vtqueue_throughput_1"
 LETTER, LETTER_KEPT = "sqlite_autoindex_vtqueue_deadletter_1", "vtqueue_letter_kept"
 
 STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
-    "expired, all queues": (due.ENDED_LEASES, {**EXPIRED, "names": None}, [HIDDEN_ROWS]),
-    "expired, named queues": (due.ENDED_LEASES, {**EXPIRED, "names": NAMES}, [HIDDEN_ROWS]),
+    "expired, all queues": (due.ENDED_LEASES, {**EXPIRED, "names": None}, [HELD_ROWS]),
+    "expired, named queues": (due.ENDED_LEASES, {**EXPIRED, "names": NAMES}, [HELD_ROWS]),
     "first lease end": (
         due.FIRST_LEASE_END,
         {"raw": True, "names": None, "grace": 500_000, "worker": ""},
-        [HIDDEN_ROWS],
+        [HELD_ROWS],
     ),
-    "reappeared": (overflow.REAPPEARED, {**EXPIRED, "names": NAMES}, [HIDDEN_ROWS]),
-    "claim, all queues": (due.DUE_ALL, CLAIM, [DUE]),
+    "reappeared": (overflow.REAPPEARED, {**EXPIRED, "names": NAMES}, [HELD_ROWS]),
+    "wake, all queues": (due.WAKE_ALL, CLAIM, [WAKES, ROWID]),
+    "wake, named queues": (due.WAKE_NAMED, {**CLAIM, "names": NAMES}, [ASIDE, ROWID]),
+    "any to wake, all queues": (due.ANY_TO_WAKE, CLAIM, [WAKES]),
+    "any to wake, named queues": (due.ANY_NAMED_TO_WAKE, {**CLAIM, "names": NAMES}, [ASIDE]),
+    "claim, all queues": (due.DUE_ALL, CLAIM, [READY]),
     "claim, one named queue": (due.DUE_OF_ONE, {**CLAIM, "name": "q0"}, [QUEUE]),
     "claim, named queues": (due.DUE_NAMED, {**CLAIM, "names": NAMES}, [QUEUE, ROWID]),
-    "earliest, all queues": (due.EARLIEST_ALL, {"raw": True}, [DUE]),
-    "earliest, named queues": (due.EARLIEST_NAMED, {"raw": True, "names": NAMES}, [QUEUE]),
-    "depth": (sql.DEPTH, {"name": "q0", "now": at(0), "limit": 10}, [QUEUE, HIDDEN_ROWS]),
+    "earliest, all queues": (due.EARLIEST_ALL, CLAIM, [READY, WAKES]),
+    "earliest, named queues": (due.EARLIEST_NAMED, {**CLAIM, "names": NAMES}, [QUEUE, ASIDE]),
+    "overdue": (due.OVERDUE, CLAIM, [START_BY]),
+    "depth": (sql.DEPTH, {"name": "q0", "now": at(0), "limit": 10}, [QUEUE, ASIDE, HELD_ROWS]),
     "pauses": (sql.PAUSES, {}, []),
-    "names of queues": (due.QUEUE_NAMES, {"limit": 100}, [QUEUE, HIDDEN_ROWS]),
+    "names of queues": (due.QUEUE_NAMES, {"limit": 100}, [QUEUE, ASIDE, HELD_ROWS]),
     "overdue ones of some": (due.OVERDUE_AMONG, {"ids": IDS, "now": at(0), "named": False}, [KEY]),
     "lease": (
         sql.LEASE,
@@ -92,7 +96,6 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "event to an id": (steps.EVENT_TO_ID, {**EVENT, "id": "a" + "0" * 31}, [KEY]),
     "event to a key": (steps.EVENT_TO_KEY, {**EVENT, "queue_name": "q0", "unique_key": "k"}, [UNIQUE]),
     "wake parents": (steps.WAKE_PARENTS, {"ids": IDS, "now": at(0)}, [KEY, PARENT]),
-    "unhide": (sql.UNHIDE, {"rowids": f"[{MANY + 1}, {MANY + 2}]"}, [ROWID]),
     "remove unkept": (settling.REMOVE_UNKEPT, {"ids": IDS}, [KEY]),
     "bury": (settling.BURY, {"settlements": BURIALS}, [KEY]),
     "remove buried": (settling.REMOVE_BURIED, {"settlements": BURIALS}, [KEY, ROWID]),
@@ -101,7 +104,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "cancel requests": (sql.CANCEL_REQUESTS, {"held": HELD}, [KEY]),
     "note progress": (sql.NOTE_PROGRESS, {"unsaved": HELD}, [KEY]),
     "find": (sql.FIND, {"ids": IDS}, [KEY, LETTER]),
-    "held by": (overflow.HELD_BY, {"worker_id": "w1"}, [WORKER, HIDDEN_ROWS]),
+    "held by": (overflow.HELD_BY, {"worker_id": "w1"}, [WORKER, HELD_ROWS]),
     "share": (
         overflow.SHARE,
         {"rowids": f"[{MANY + 1}, {MANY + 2}]", "now": at(0), "runtimes": '{"": [0, 2], "q0": [1, 2]}'},
@@ -124,7 +127,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "prunable": (sql.PRUNABLE, {"now": at(0)}, [EXPIRES, LETTER_KEPT]),
     "prune jobs": (sql.PRUNE_JOBS, {"now": at(0), "limit": 100}, [EXPIRES, ROWID]),
     "prune letters": (sql.PRUNE_LETTERS, {"now": at(0), "limit": 100}, [LETTER_KEPT, ROWID]),
-    "held of queues": (limits.HELD_OF_QUEUES, ASKED, [HIDDEN_ROWS]),
+    "held of queues": (limits.HELD_OF_QUEUES, ASKED, [HELD_ROWS]),
     "held of keys": (limits.HELD_OF_KEYS, ASKED, ["vtqueue_job_key_held"]),
     "first of keys": (limits.FIRST_OF_KEYS, ASKED, [KEY_ORDER]),
     "park": (limits.PARK, {"rowids": f"[{MANY + 1}, {MANY + 2}]"}, [ROWID]),
@@ -141,18 +144,15 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "look up": (
         limits.LOOK_UP,
         ASKED,
-        [HIDDEN_ROWS, "vtqueue_job_key_held", KEY_ORDER, RATE, RESERVED, ROWID],
+        [HELD_ROWS, "vtqueue_job_key_held", KEY_ORDER, RATE, RESERVED, ROWID],
     ),
     "look up, none in order": (
         limits.WITHOUT_ORDER,
         ASKED,
-        [HIDDEN_ROWS, "vtqueue_job_key_held", RATE, RESERVED, ROWID],
+        [HELD_ROWS, "vtqueue_job_key_held", RATE, RESERVED, ROWID],
     ),
     "book": (limits.BOOK, {"moments": f"[[{MANY + 1}, 1]]"}, [ROWID]),
     "unbook": (limits.UNBOOK, {"key": "q0", "after": 0, "limit": 10}, [RESERVED, ROWID]),
-    "clock was ahead": (clock_repair.CLOCK_WAS_AHEAD, {"now": at(0), "first_id": "f" * 32}, [KEY, COUNTED]),
-    "stamped ahead": (clock_repair.STAMPED_AHEAD, {"after": MANY, "now": at(0), "limit": 10}, [ROWID]),
-    "set right": (clock_repair.REPAIR_STAMPS, {"rowids": f"[{MANY + 1}, {MANY + 2}]", "now": at(0)}, [ROWID]),
 }
 
 CLAIMS = [name for name in STATEMENTS if name.startswith("claim")]

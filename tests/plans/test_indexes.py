@@ -9,9 +9,10 @@ import re
 import sqlite3
 
 import pytest
+from django.db.models import Q
 
 from django_vtqueue.engines import engine_for
-from django_vtqueue.engines.portable import WAITING
+from django_vtqueue.engines.portable import ASIDE, HELD, READY
 
 from ..fake_clock import at
 from .database import plan, undone, work
@@ -54,9 +55,9 @@ def test_without_its_index_the_plan_is_another(full: sqlite3.Connection, name: s
 def test_the_jobs_of_a_queue_are_counted_and_purged_by_its_indexes() -> None:
     """What the ORM asks for by the name of a queue reads no rows of others."""
     engine = engine_for("default")
-    assert "vtqueue_job_queue (queue_name=?" in engine._jobs("q", **WAITING).explain()
-    for held in ({"lease_until__lte": 1}, {"lease_until__isnull": False}):
-        assert "vtqueue_job_hidden (queue_name=?" in engine._jobs("q", **held).explain()
+    indexes = (("queue", READY), ("aside", ASIDE), ("held", HELD), ("held", Q(lease_until__lte=1)))
+    for index, which in indexes:
+        assert f"vtqueue_job_{index} (queue_name=?" in engine._jobs("q", which).explain()
 
 
 def test_the_work_does_not_grow_with_the_table(table: sqlite3.Connection) -> None:
@@ -73,7 +74,7 @@ def test_settling_many_jobs_of_one_worker_is_not_quadratic(table: sqlite3.Connec
 
         def effort(count: int) -> int:
             ids = [f"b{number:031x}" for number in range(count)]
-            rows = [(job_id, 1, "w", 1, at(1), None, 1, None) for job_id in ids]
+            rows = [(job_id, 1, "w", 1, at(1), None, 1, None, None, at(1), "SCHEDULED") for job_id in ids]
             done = {job_id: (1, 1, at(1), None, "null", 1) for job_id in ids}
             values = {"settlements": json.dumps(rows), "done": json.dumps(done), "worker_id": "w", "result": None}
             return work(table, STATEMENTS[name][0], values)

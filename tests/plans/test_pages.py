@@ -14,11 +14,13 @@ from pytest_django import DjangoDbBlocker
 from django_vtqueue.admin import letter_groups
 from django_vtqueue.core.counts import MINUTE
 from django_vtqueue.core.ids import new_uuid
+from django_vtqueue.engines import engine_for
 from django_vtqueue.inspection import overview, parked_keys, throughput, trees
 from django_vtqueue.inspection.charts import charted
 from django_vtqueue.inspection.holdings import cycles, holdings
 from django_vtqueue.inspection.lists import ListQuery, count_jobs, ending, list_jobs, list_letters
 from django_vtqueue.models import DeadLetter, Job, Throughput
+from django_vtqueue.queue import clock_repair
 from django_vtqueue.worker import statistics
 
 from ..conftest import ALIAS, reached
@@ -48,7 +50,7 @@ def group_page() -> object:
 READERS: dict[str, tuple[Callable[[], object], int]] = {
     "names of tasks": (lambda: overview.names(ALIAS, "task_path", 100), 100),
     "names of exceptions": (lambda: overview.names(ALIAS, "exception_class", 100), 100),
-    "sizes": (lambda: overview.sizes(ALIAS, 100, 100), 100),
+    "sizes": (lambda: overview.sizes(ALIAS, 100, 100), 200),
     "letters": (lambda: overview.letters(ALIAS, 100, 100), 100),
     "reviewed": (lambda: overview.reviewed(ALIAS, 100, 100), 100),
     "backlogs": (lambda: overview.backlogs(ALIAS, ["q0", "q1"], NOW, 20), 400),
@@ -79,6 +81,8 @@ READERS: dict[str, tuple[Callable[[], object], int]] = {
     "dead letters of a queue and a task": (letters(queue_name="q1", task_path="app.tasks.t1", since=NOW - 9000), 500),
     "dead letters of an exception": (letters(exception_class="app.E1", reviewed=True), 500),
     "dead letters of a group": (letters(fingerprint="f1", task_path="app.tasks.t1", queue_name="q1"), 500),
+    "a clock that was ahead": (lambda: clock_repair.clock_was_ahead(ALIAS, NOW), 100),
+    "stamps of that": (lambda: clock_repair.stamped_ahead(engine_for(ALIAS), clock_repair.FIRST, NOW, 100), 100),
     "tree": (lambda: trees.tree(next(iter(Job.objects.using(ALIAS)[:1]))), 100),
     "children": (lambda: trees.children([new_uuid() for _ in range(200)], ALIAS, 50), 300),
     "dead letters with a text": (letters(text="none", until=NOW - 1000), 500),
@@ -127,4 +131,4 @@ def check_reader(full_alias: sqlite3.Connection, name: str, read: Callable[[], o
     assert "TEMP B-TREE FOR DISTINCT" not in told, told
     assert "BLOOM FILTER" not in told, told  # made from all rows, and, of an index with an expression, made wrong
     assert work < most, told
-    assert name not in ("jobs parked", "parked keys") or "vtqueue_job_parked" in told
+    assert name not in ("jobs parked", "parked keys") or "vtqueue_job_blocked" in told

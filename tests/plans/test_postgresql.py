@@ -20,12 +20,27 @@ from django_vtqueue.inspection import overview
 from django_vtqueue.inspection.holdings import holdings
 from django_vtqueue.inspection.lists import ListQuery, count_jobs, list_jobs
 from django_vtqueue.models import Job
-from django_vtqueue.models.jobs import ANY_NAME, waiting_jobs
+from django_vtqueue.models.jobs import ANY_NAME, ready_jobs
 
 from ..conftest import reached
 from ..fake_clock import at
 from ..postgresql import Server
-from .postgresql import CLAIMS, DUE, HIDDEN, KEY, PARKED, QUEUE, ROWS, STATEMENTS, TABLES, WAITING_ID, Table, nodes
+from .postgresql import (
+    ASIDE,
+    CLAIMS,
+    HELD,
+    KEY,
+    PARKED,
+    QUEUE,
+    READY,
+    ROWS,
+    STATEMENTS,
+    TABLES,
+    WAITING_ID,
+    WAKES,
+    Table,
+    nodes,
+)
 
 NAME = "plans"
 MOST = 4000  # pages; who walks over all rows of a kind reads one for each, 20,000
@@ -123,7 +138,7 @@ def explained(table: Table, name: str = "") -> Iterator[list[dict[str, Any]]]:
 def test_leases_among_many_unique_keys(table: Table) -> None:
     """They are found by the names of the queues: what is read does not depend on how many jobs have unique keys."""
     with transaction.atomic(using=table.alias):
-        table.run("UPDATE vtqueue_job SET unique_key = id WHERE state = 'READY'")
+        table.run("UPDATE vtqueue_job SET unique_key = id WHERE state = 'SCHEDULED'")
         table.run("UPDATE vtqueue_job SET queue_name = 'lease:' || unique_key WHERE id = %s", [WAITING_ID])
         with explained(table):
             assert [each.name for each in holdings(table.alias, at(0))] == [str(UUID(WAITING_ID))]
@@ -133,24 +148,27 @@ def test_leases_among_many_unique_keys(table: Table) -> None:
 def test_pages_of_the_admin(table: Table) -> None:
     """The priorities of what waits, of all queues or of each, and what workers have begun, are found by indexes."""
     jobs = Job.objects.using(table.alias)
-    every, each = jobs.filter(waiting_jobs()), jobs.filter(waiting_jobs(ANY_NAME))
+    every, each = jobs.filter(ready_jobs()), jobs.filter(ready_jobs(ANY_NAME))
     levels = overview.levels(every), overview.levels(each, "queue_name")
-    for first, _ in levels:
-        list(first.all())  # marks what is dead in the indexes, as Table.explain does
-    overview.begun(table.alias, ["w1", "w2"], 5, 100, at(0))
-    with explained(table) as plans:
-        assert [len(first.all()) for first, _ in levels] == [14, 70]
-        assert overview.begun(table.alias, ["w1", "w2"], 5, 100, at(0)) == []
+    with transaction.atomic(using=table.alias):
+        table.add("c", 100, "READY", at(0))
+        for first, _ in levels:
+            list(first.all())  # marks what is dead in the indexes, as Table.explain does
+        overview.begun(table.alias, ["w1", "w2"], 5, 100, at(0))
+        with explained(table) as plans:
+            assert [len(first.all()) for first, _ in levels] == [14, 70]
+            assert overview.begun(table.alias, ["w1", "w2"], 5, 100, at(0)) == []
+        transaction.set_rollback(True, using=table.alias)
     assert len(plans) == 3
 
 
 WORKER = "vtqueue_job_worker"
 LISTS = {  # by the word of each, the indexes of which it is a range
     "": {KEY},
-    "due": {DUE, QUEUE, HIDDEN, KEY},
-    **{word: {DUE, QUEUE, KEY} for word in ("scheduled", "retrying", "waiting")},
+    "due": {READY, QUEUE, WAKES, ASIDE, HELD, KEY},
+    **{word: {WAKES, ASIDE, KEY} for word in ("scheduled", "retrying", "waiting")},
     "blocked": {PARKED},
-    **{word: {WORKER, HIDDEN} for word in ("running", "expired")},
+    **{word: {WORKER, HELD} for word in ("running", "expired")},
     "done": {KEY},
 }
 ANY_STATE = ("", "done")  # the lists for which a server that has never made statistics may read the whole table

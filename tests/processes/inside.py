@@ -208,7 +208,7 @@ def lease_taken(database: "Database") -> None:
 
 def given_back(database: "Database", job_id: str | None = None) -> None:
     """Make a job (None: all) look as if its worker had stopped long ago, and given it back."""
-    _change(database, f"lease_until = {LONG_AGO}", job_id=job_id)
+    _change(database, f"state = 'RUNNING', worker_id = '', lease_until = {LONG_AGO}", job_id=job_id)
 
 
 def last_attempt(database: "Database") -> None:
@@ -218,17 +218,17 @@ def last_attempt(database: "Database") -> None:
 
 def waits_without_an_end(database: "Database") -> None:
     """Make all jobs look as if they waited for events."""
-    _change(database, f"due_at = {LAST_INSTANT}")
+    _change(database, f"state = 'WAITING', due_at = {LAST_INSTANT}, wake_at = {LAST_INSTANT}")
 
 
 def park(database: "Database") -> None:
     """Make all jobs look held up by a limit, though no job runs."""
-    _change(database, f"moved_from = due_at, due_at = {LAST_INSTANT}")
+    _change(database, f"state = 'BLOCKED', wake_at = {LAST_INSTANT}")
 
 
 def parked(database: "Database") -> list[str]:
     """Return the ids of the jobs that a limit holds up until there is room."""
-    rows = database.rows(f"SELECT id FROM vtqueue_job WHERE due_at = {LAST_INSTANT}")
+    rows = database.rows("SELECT id FROM vtqueue_job WHERE state = 'BLOCKED'")
     return [row["id"] for row in rows]
 
 
@@ -253,7 +253,7 @@ def awaited(database: "Database", job_id: str) -> str | None:
     """Return the name of what a durable task waits for; None if it does not wait."""
     job = database.job(job_id)
     found = json.loads(job["steps"] or "{}").get("waiting") or {}
-    return found.get("name") if job["state"] == "READY" else None
+    return found.get("name") if job["state"] == "WAITING" else None
 
 
 def dead_letters(alias: str, task: Task, number: int, *args: Any) -> list[str]:

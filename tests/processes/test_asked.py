@@ -51,6 +51,7 @@ def test_a_quiet_worker_claims_nothing_until_it_is_to_work(
     ask(database, worker, "")
     database.wait_for(later)
     assert (tmp_path / str(worker.pid)).exists()
+    wait_until(lambda: "works again" in worker.log)
     assert (worker.log.count("is quiet"), worker.log.count("works again")) == (1, 1)
     assert worker.terminate() == 0
 

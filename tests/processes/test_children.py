@@ -88,7 +88,7 @@ def test_a_second_signal_kills_the_children_and_gives_their_jobs_back(
     worker.signal(signal.SIGTERM, signal.SIGINT)
     assert worker.wait() == 0
     assert not alive(int(lines(tmp_path / "started")[0]))
-    assert (database.job(job_id)["state"], database.job(job_id)["attempts"]) == ("READY", 0)
+    assert (database.job(job_id)["worker_id"], database.job(job_id)["attempts"]) == ("", 0)
     assert [entry["outcome"] for entry in database.history(job_id)] == ["released"]
     assert database.workers() == []
 

@@ -26,7 +26,7 @@ def test_drain_runs_what_is_due_and_leaves_what_is_scheduled(database: Database,
     worker = drain()
     assert database.succeeded(*due)
     assert sorted((tmp_path / "noted").read_text().split(), key=int) == [str(number) for number in range(20)]
-    assert (database.job(later)["state"], database.job(later)["claims"]) == ("READY", 0)
+    assert (database.job(later)["state"], database.job(later)["claims"]) == ("SCHEDULED", 0)
     assert "done: 20 attempts;" in worker.lines("vtworker")[-1]
 
 

@@ -104,7 +104,7 @@ def test_a_loop_in_a_worker_that_stops(database: Database, start_worker: Start, 
     worker.wait_for("stopping")
     (tmp_path / "go").touch()
     assert worker.wait() == 0
-    assert (database.job(job_id)["state"], database.job(job_id)["attempts"]) == ("READY", 0)
+    assert (database.job(job_id)["state"], database.job(job_id)["attempts"]) == ("SCHEDULED", 0)
     start_worker()
     database.wait_for(job_id)
     assert (tmp_path / "items").read_text() == "".join(f"{item}\n" for item in range(6))

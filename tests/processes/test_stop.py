@@ -49,7 +49,7 @@ def test_a_signal_lets_finish_what_runs_and_claims_nothing_more(
 
 def assert_given_back(database: Database, worker: Running, job_id: str) -> None:
     job = database.job(job_id)
-    assert (job["state"], job["worker_id"], job["attempts"], job["claims"]) == ("READY", "", 0, 1)
+    assert (job["state"], job["worker_id"], job["attempts"], job["claims"]) == ("RUNNING", "", 0, 1)
     [entry] = database.history(job_id)
     assert (entry["number"], entry["outcome"]) == (1, "released")
     assert job["visible_at"] - entry["ended"] == inside.SECOND

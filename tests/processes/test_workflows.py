@@ -30,7 +30,7 @@ def test_killed_in_mid_chain(database: Database, start_worker: Start, tmp_path: 
     first = start_worker("--threads", "1", ready=False)
     wait_until(first.ended)
     first.clean_up()
-    assert (database.job(whole)["state"], database.job(whole)["attempts"]) == ("READY", 0)
+    assert (database.job(whole)["state"], database.job(whole)["attempts"]) == ("WAITING", 0)
     start_worker()
     database.wait_for(whole)
     assert database.job(whole)["result"] == "4"

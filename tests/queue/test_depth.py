@@ -58,7 +58,7 @@ def fill(queue: Queue) -> None:
 
 
 def waiting(queue: Queue) -> int:
-    return Job.objects.using(queue.database).filter(queue_name=queue.name, state="READY").count()
+    return Job.objects.using(queue.database).filter(queue_name=queue.name, lease_until=None, finished_at=None).count()
 
 
 def run(call: Callable[[], Awaitable[Any]], alias: str) -> None:

@@ -742,7 +742,7 @@ def test_run_with_a_handler_that_is_awaited(queue: Queue, handler_of: Callable[[
     handler = handler_of(these)
     queue.run(lambda job: (job.payload == "last" and stop.set()) or handler(job), stop=stop)
     assert these.handled == ["good", "last"]
-    [bad] = Job.objects.using(queue.database).filter(state="READY")
+    [bad] = Job.objects.using(queue.database).filter(state="SCHEDULED")
     assert (bad.payload, history.read(bad.history)[0]["message"]) == ("bad", "no such sensor")
 
 
@@ -777,7 +777,7 @@ def test_run_with_a_handler_that_settles_by_itself(queue: Queue) -> None:
 
     queue.run(stopping(stop, 3, handle), stop=stop)
     states = {job.payload: (job.state, job.attempts) for job in Job.objects.using(queue.database)}
-    assert states == {"ack": ("SUCCESSFUL", 1), "nack": ("READY", 1), "release": ("READY", 0)}
+    assert states == {"ack": ("SUCCESSFUL", 1), "nack": ("SCHEDULED", 1), "release": ("READY", 0)}
 
 
 def test_run_keeps_the_lease_up(alias: str) -> None:

@@ -120,7 +120,8 @@ def test_canary_that_waits_for_its_next_attempt(time: FakeClock) -> None:
     run_pending()
     waits = []
     for _ in range(12):
-        Job.objects.filter(pk=now_again(run).canary).update(due_at=clock.now() + timedelta(days=1) // clock.MICROSECOND)
+        tomorrow = clock.now() + timedelta(days=1) // clock.MICROSECOND
+        Job.objects.filter(pk=now_again(run).canary).update(state="SCHEDULED", due_at=tomorrow, wake_at=tomorrow)
         [step] = steps()
         waits.append(clock.to_instant(step.visible_at) - clock.now())
         time.advance(31)

@@ -79,6 +79,7 @@ def finish(alias: str) -> None:
     Job.objects.using(alias).filter(finished_at=None).update(
         state="SUCCESSFUL",
         worker_id="web:0",
+        wake_at=None,
         started_at=START,
         finished_at=START + 2 * SECOND,
         kept_until=START + 9 * SECOND,
@@ -738,7 +739,7 @@ def test_a_run_has_the_state_that_lists_say(alias: str, worker: Worker, declare:
         time.instant = at(FIRST + 60 * number)
         look(part)
     parked, late, _ = Job.objects.using(alias).order_by("due_at")
-    Job.objects.using(alias).filter(pk=parked.pk).update(concurrency_key="k", moved_from=parked.due_at, due_at=LAST)
+    Job.objects.using(alias).filter(pk=parked.pk).update(concurrency_key="k", state="BLOCKED", wake_at=LAST)
     Job.objects.using(alias).filter(pk=late.pk).update(start_by=late.due_at)
     [listed] = control.listed(alias)
     assert [run["state"] for run in listed.runs] == ["due", "expired", "blocked"]

@@ -761,7 +761,7 @@ def test_unknown_task_waits() -> None:
     damage(result, task_path="tests.project.tasks.not_yet_deployed")
     run_pending()
     job = stored(result)
-    assert job.state == "READY"
+    assert job.state == "SCHEDULED"
     assert job.started_at is not None
     assert job.visible_at - job.started_at >= timedelta(seconds=30)
 
@@ -774,7 +774,7 @@ def test_a_call_for_another_version_of_a_task_waits() -> None:
     run_pending()
     job = stored(result)
     assert job.started_at is not None
-    assert (job.state, job.visible_at - job.started_at >= timedelta(seconds=30)) == ("READY", True)
+    assert (job.state, job.visible_at - job.started_at >= timedelta(seconds=30)) == ("SCHEDULED", True)
     run_pending(until=timedelta(seconds=60))
     assert stored(result).attempts == 2
     result.refresh()

@@ -75,7 +75,7 @@ def test_an_order_of_two_weeks(order: Any) -> None:
     result = order.enqueue(7)
     run_pending()
     assert effects() == {"charge": 1}
-    assert (job().state, job().attempts, job().lease_until, job().worker_id) == ("READY", 0, None, "")
+    assert (job().state, job().attempts, job().lease_until, job().worker_id) == ("WAITING", 0, None, "")
     assert send_event(result.id, "shipped", {"parcel": 5})
     *_, last = run_pending(until=15 * DAY)
     assert last.return_value == [[1, 2], {"parcel": 5}]

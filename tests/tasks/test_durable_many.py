@@ -498,7 +498,7 @@ def test_a_loop_in_a_paused_queue() -> None:
     CODE["run"] = code
     durable.changed_code.enqueue()
     run_pending()
-    assert (seen, job().state, job().attempts) == ([0, 1], "READY", 0)
+    assert (seen, job().state, job().attempts) == ([0, 1], "SCHEDULED", 0)
     Queue("default").resume()
     run_pending()
     assert (seen, job().attempts, job().history) == ([0, 1, 2, 3], 1, [])

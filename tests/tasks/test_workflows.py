@@ -187,7 +187,7 @@ def test_options() -> None:
     made = Job.objects.filter(task_path=shop.send.module_path).order_by("pk")
     assert [(job.queue_name, job.priority, job.state) for job in made] == [
         ("mail", 5, "SUCCESSFUL"),
-        ("default", 0, "READY"),
+        ("default", 0, "SCHEDULED"),
     ]
     assert made[1].due_at - made[1].enqueued_at == 2 * DAY
     run_pending(until=3 * DAY)

@@ -1,13 +1,10 @@
 """The statements that find, on PostgreSQL, which jobs are due, and when the next one is: of all queues, or named ones.
 
-A walk over the rows in claim order would visit every scheduled job of a higher priority. So the walk goes over the
-distinct priorities of the waiting jobs, highest first, each found by one seek, with its first row. Where that is due,
-the due jobs are a range that begins at it, in the order of an index: what is dead before it is walked over once. Both
-loops stop at the LIMIT, so as many rows are read as are taken.
+An index holds the READY rows in claim order, so what a claim takes is the beginning of one range. Each claim first puts
+jobs into the line whose moment has come (aside.py).
 
 While another transaction is open for long, what was claimed since it began stays in the indexes, before the rows that
-wait. Then a claim begins where the last ones have found something (``places.py``), in each of the 201 priorities: to
-look for those that occur would be a walk over what is gone.
+are READY. Then a claim begins where the last ones have found something (``places.py``), in each of the 201 priorities.
 
 A claim locks the rows that it finds, and passes over those that another one has locked. In the same way it passes over
 jobs with a key about whose limit another transaction decides: so it never waits for such a key, and no two claims
@@ -15,31 +12,22 @@ count the same places. These locks end with the transaction.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ...core import grace
 from ...core.clock import LAST_INSTANT, SECOND
 from ...core.copies import DEFAULT_COPIES, ROUNDS
-from ...core.job import Due, HiddenRow, Scope
+from ...core.job import Due, Handle, Scope
 from ...core.names import is_reserved
-from .connection import PostgreSQLConnection
+from .aside import OF_KIND, PostgreSQLAside, Served, scope_values
 from .limits import OF_CONCURRENCY, OF_RATE, lock_of
 from .places import DueWalk, Walk
 from .statements import hexed, hidden
 
 WIDER, BESIDE = 2, 100  # rows that are looked at for each that is wanted, and beside these: other claims lock some
 MOST_NAMES = 20  # of a scope whose walk begins at places: it seeks 201 of them for each name
-
-Served = tuple[tuple[str, ...] | None, bool]  # queues, and whether of raw payloads
-
-
-@lru_cache
-def scope_values(scope: Scope) -> Mapping[str, Any]:
-    """Return what statements are given of a scope: each of its names once. Each claim asks for the same again."""
-    names = None if scope.queues is None else sorted(set(scope.queues))
-    return {"raw": scope.raw, "names": names, "worker": scope.worker}
 
 
 def distinct_names(rows: str) -> str:
@@ -57,37 +45,16 @@ def distinct_names(rows: str) -> str:
 
 
 # A comparison with the name is what the index of names wants; no claim from all queues may use that one.
-NAMES_WAITING = distinct_names("job.queue_name >= '' AND job.finished_at IS NULL AND job.lease_until IS NULL")
-NAMES_HIDDEN = distinct_names("job.lease_until IS NOT NULL")
+NAMES_READY = distinct_names("job.queue_name >= '' AND job.state = 'READY'")
+NAMES_ASIDE = distinct_names("job.queue_name >= '' AND job.wake_at IS NOT NULL")
+NAMES_HELD = distinct_names("job.lease_until IS NOT NULL")
 QUEUE_NAMES = f"""
-SELECT value FROM {NAMES_WAITING} AS waiting UNION SELECT value FROM {NAMES_HIDDEN} AS hiding"""
+SELECT value FROM {NAMES_READY} AS ready UNION SELECT value FROM {NAMES_ASIDE} AS aside
+UNION SELECT value FROM {NAMES_HELD} AS held"""
 
-# A subquery, not the value itself: ``= false`` would become ``task_path <> ''``, which no index has.
-OF_KIND = "(job.task_path = '') = (SELECT %(raw)s)"
-WAITING = f"job.finished_at IS NULL AND job.lease_until IS NULL AND {OF_KIND}"
-OF_ALL = f"{WAITING} AND job.priority >= -100"  # which the index of all queues wants; no other query may use that one
-OF_NAME = f"job.queue_name = name.value AND {WAITING}"
-
-
-def first_rows(rows: str) -> str:
-    """Return the CTE ``level`` of the priorities of these rows, the highest first, each with its first row."""
-    first = f"SELECT job.priority, job.due_at, job.id FROM vtqueue_job AS job WHERE {rows}"
-    order = "ORDER BY job.priority DESC, job.due_at, job.id LIMIT 1"
-    return f"""
-    WITH RECURSIVE level(priority, due_at, id) AS (
-        ({first} {order})
-        UNION ALL
-        SELECT lower.* FROM level CROSS JOIN LATERAL ({first} AND job.priority < level.priority {order}) AS lower
-    )"""
-
-
-def places(rows: str) -> str:
-    """Return the CTE ``level`` of all priorities, each with the place that is given."""
-    return """
-    WITH level(priority, due_at, id) AS (
-        SELECT * FROM unnest(%(levels)s::smallint[], %(moments)s::bigint[], %(handles)s::uuid[])
-    )"""
-
+READY = f"job.state = 'READY' AND {OF_KIND}"
+OF_ALL = f"{READY} AND job.priority >= -100"  # which the index of all queues wants; no other query may use that one
+OF_NAME = f"job.queue_name = name.value AND {READY}"
 
 DUE = "job.due_at <= %(now)s"
 FRESH = "job.claims = 0 AND job.max_attempts <> 1 AND job.start_by IS NULL AND job.unique_until <> 'start'"
@@ -97,49 +64,52 @@ FREE = f"""(job.concurrency_key IS NULL OR pg_try_advisory_xact_lock({lock_of(OF
       AND (job.rate_key IS NULL OR pg_try_advisory_xact_lock({lock_of(OF_RATE, "'key:' || job.rate_key")}))"""
 ORDER = "ORDER BY job.priority DESC, job.due_at, job.id"
 
-Levels = Callable[[str], str]  # from rows to the CTE ``level(priority, due_at, id)``: where to begin in each priority
-REACHED = "level.due_at <= %(now)s"
-OF_LEVEL = "job.priority = level.priority AND (job.due_at, job.id) >= (level.due_at, level.id)"
+Search = Callable[[str, str, str, str], str]  # see from_first
 
 
-def due_statement(rows: str, levels: Levels) -> str:
-    """Return the statement that finds which of these rows are due; an index has them in claim order."""
-    return f"""{levels(rows)}
-SELECT due.* FROM level CROSS JOIN LATERAL (
-    SELECT {DUE_VALUES} FROM vtqueue_job AS job
-    WHERE {rows} AND {OF_LEVEL} AND {DUE}{{free}}
-    ORDER BY job.due_at, job.id LIMIT %(limit)s {{lock}}
-) AS due WHERE {REACHED} LIMIT %(limit)s"""
+def from_first(values: str, rows: str, limit: str, lock: str = "{lock}") -> str:
+    """Return the query of the first due rows among READY ones, which an index has in claim order."""
+    return f"""
+    SELECT {values} FROM vtqueue_job AS job
+    WHERE {rows} AND {DUE}{"{free}" if lock else ""} {ORDER} LIMIT {limit} {lock}"""
 
 
-def best(limit: str, levels: Levels) -> str:
-    """Return the first due rows of ``name.value``."""
-    return f"""({levels(OF_NAME)}
-        SELECT first.* FROM level CROSS JOIN LATERAL (
-            SELECT job.id, job.priority, job.due_at FROM vtqueue_job AS job
-            WHERE {OF_NAME} AND {OF_LEVEL} AND {DUE}
-            ORDER BY job.due_at, job.id LIMIT {limit}
-        ) AS first WHERE {REACHED} LIMIT {limit}
-    )"""
+# The place from which on to look, in each priority.
+LEVELS = """(
+    SELECT * FROM unnest(%(levels)s::smallint[], %(moments)s::bigint[], %(handles)s::uuid[])
+) AS level(priority, due_at, id)"""
 
 
-def due_named(levels: Levels) -> str:
+def from_places(values: str, rows: str, limit: str, lock: str = "{lock}") -> str:
+    """Return the query of the first due rows behind the places that are given."""
+    return f"""
+    SELECT found.* FROM {LEVELS} CROSS JOIN LATERAL (
+        SELECT {values} FROM vtqueue_job AS job
+        WHERE {rows} AND job.priority = level.priority AND (job.due_at, job.id) >= (level.due_at, level.id)
+          AND {DUE}{"{free}" if lock else ""} ORDER BY job.due_at, job.id LIMIT {limit} {lock}
+    ) AS found WHERE level.due_at <= %(now)s LIMIT {limit}"""
+
+
+def due_named(search: Search) -> str:
     """Return the statement that finds what is due in several queues.
 
     It finds the names with the best first rows, of each of these its best rows, and the best of all, sorted. Then row
     after row is locked until there are enough; as one join the planner may lock the keys of all rows of the table.
     ``wider``: other claims may have locked the first ones.
     """
+    place = "job.id, job.priority, job.due_at"
     return f"""
 WITH shown AS MATERIALIZED (
-    SELECT name.value FROM unnest(%(names)s::text[]) AS name(value) CROSS JOIN LATERAL {best("1", levels)} AS job
+    SELECT name.value FROM unnest(%(names)s::text[]) AS name(value)
+    CROSS JOIN LATERAL ({search(place, OF_NAME, "1", "")}) AS job
     {ORDER} LIMIT %(wider)s
 ), best AS MATERIALIZED (
-    SELECT job.* FROM shown AS name CROSS JOIN LATERAL {best("%(wider)s", levels)} AS job {ORDER} LIMIT %(wider)s
+    SELECT job.* FROM shown AS name CROSS JOIN LATERAL ({search(place, OF_NAME, "%(wider)s", "")}) AS job
+    {ORDER} LIMIT %(wider)s
 )
 SELECT due.* FROM best CROSS JOIN LATERAL (
     SELECT {DUE_VALUES} FROM vtqueue_job AS job
-    WHERE job.id = best.id AND {hidden(f"{WAITING} AND {DUE}")}{{free}} LIMIT 1 {{lock}}
+    WHERE job.id = best.id AND {hidden(f"{READY} AND {DUE}")}{{free}} LIMIT 1 {{lock}}
 ) AS due LIMIT %(limit)s"""
 
 
@@ -151,8 +121,8 @@ ORDER BY job.start_by LIMIT %(limit)s {{lock}}"""
 
 OVERDUE_AMONG = f"""
 SELECT {DUE_VALUES} FROM vtqueue_job AS job
-WHERE job.id = ANY(%(ids)s::uuid[]) AND {hidden("job.state = 'READY' AND job.start_by <= %(now)s")}
-  AND (job.lease_until IS NULL OR job.lease_until <= %(now)s)
+WHERE job.id = ANY(%(ids)s::uuid[]) AND {hidden("job.finished_at IS NULL AND job.start_by <= %(now)s")}
+  AND (job.lease_until IS NULL OR job.worker_id = '' AND job.lease_until <= %(now)s)
 ORDER BY job.id {{lock}}"""
 
 LOCK = "FOR UPDATE OF job SKIP LOCKED"
@@ -164,13 +134,14 @@ def locking(sql: str, claiming: bool) -> str:
     return sql.format(free=f" AND {FREE}" if claiming else "", lock=LOCK if claiming else "")
 
 
-def earliest(rows: str, levels: Levels) -> str:
-    """Return the statement that finds the earliest time of these rows."""
-    return f"""{levels(rows)}
-    SELECT min((
-        SELECT job.due_at FROM vtqueue_job AS job
-        WHERE {rows} AND {OF_LEVEL} ORDER BY job.due_at, job.id LIMIT 1
-    )) FROM level"""
+def earliest(rows: str, search: Search) -> str:
+    """Return the query of the time of the first of these rows that is due; from the first row on, of the first at all.
+
+    That a READY row is due later is the work of a clock that was ahead.
+    """
+    due = f"({search('job.due_at', rows, '1', '')})"
+    later = f"(SELECT job.due_at FROM vtqueue_job AS job WHERE {rows} {ORDER} LIMIT 1)"
+    return due if search is from_places else f"coalesce({due}, {later})"
 
 
 class Walks(NamedTuple):
@@ -193,25 +164,24 @@ class Walks(NamedTuple):
         return self.earliest if scope.queues is None else self.earliest_named
 
 
-def walks(levels: Levels) -> Walks:
+def walks(search: Search) -> Walks:
     """Return the statements that begin at the first rows, or at places."""
-    of_one = f"job.queue_name = %(name)s AND {WAITING}"
-    of_names = f"SELECT min(({earliest(OF_NAME, levels)})) FROM unnest(%(names)s::text[]) AS name(value)"
+    of_one = f"job.queue_name = %(name)s AND {READY}"
     return Walks(
-        due_statement(OF_ALL, levels),
-        due_statement(of_one, levels),
-        due_named(levels),
-        earliest(OF_ALL, levels),
-        of_names,
+        search(DUE_VALUES, OF_ALL, "%(limit)s", "{lock}"),
+        search(DUE_VALUES, of_one, "%(limit)s", "{lock}"),
+        due_named(search),
+        f"SELECT {earliest(OF_ALL, search)}",
+        f"SELECT min({earliest(OF_NAME, search)}) FROM unnest(%(names)s::text[]) AS name(value)",
     )
 
 
-SEARCH_FROM_FIRST, SEARCH_FROM_PLACES = walks(first_rows), walks(places)
+SEARCH_FROM_FIRST, SEARCH_FROM_PLACES = walks(from_first), walks(from_places)
 
-# Hidden rows that may become visible again, of the queues that have any: released rows, and rows whose lease has
-# ended, if the holder has had the time to renew it (see core/grace.py).
+# Rows whose lease has ended, of the queues that have any: if the holder has had the time to renew it (core/grace.py),
+# or gave it back as it ended (no worker_id).
 GRACE = f"least(job.lease_us / {grace.GRACE_DIVISOR}, %(grace)s)"
-HIDDEN_OF_NAME = f"job.queue_name = name.value AND {OF_KIND}"
+HELD_OF_NAME = f"job.queue_name = name.value AND {OF_KIND}"
 IN_SCOPE = "(%(names)s::text[] IS NULL OR name.value = ANY(%(names)s::text[]))"
 ENDED = f"""job.lease_until <= %(now)s
       AND (job.worker_id IN ('', %(own)s) OR job.lease_until <= %(now)s - {GRACE}
@@ -229,23 +199,23 @@ NOT_RUN_BY_WORKER = """(job.copies IS NULL OR %(worker)s = ''
       OR strpos(job.copies, to_json(%(worker)s::text)::text) = 0)"""
 
 
-def of_hidden(conditions: str) -> str:
-    """Return the FROM and the WHERE of hidden rows of a scope whose lease has ended."""
+def of_held(conditions: str) -> str:
+    """Return the FROM and the WHERE of held rows of a scope whose lease has ended."""
     return f"""
-FROM {NAMES_HIDDEN} AS name CROSS JOIN LATERAL (
+FROM {NAMES_HELD} AS name CROSS JOIN LATERAL (
     SELECT job.* FROM vtqueue_job AS job
-    WHERE {IN_SCOPE} AND {HIDDEN_OF_NAME} AND {ENDED} AND {conditions}"""
+    WHERE {IN_SCOPE} AND {HELD_OF_NAME} AND {ENDED} AND {conditions}"""
 
 
 ENDED_LEASES = f"""
-SELECT {hexed("ended.id")}, (ended.state = 'RUNNING')::int
-{of_hidden(f"NOT (%(overflow)s AND {REAPPEARS})")}{{free}} LIMIT %(limit)s {{lock}}
+SELECT {hexed("ended.id")}
+{of_held(f"NOT (%(overflow)s AND {REAPPEARS})")}{{free}} LIMIT %(limit)s {{lock}}
 ) AS ended LIMIT %(limit)s"""
 
 # Only what runs has an ended lease here, so hardly more rows than there are slots: they may be sorted.
 REAPPEARED = f"""
 SELECT {hexed("found.id")}, found.priority, found.due_at, found.claims, 0, found.task_path
-{of_hidden(f"{REAPPEARS} AND {NOT_RUN_BY_WORKER}")}
+{of_held(f"{REAPPEARS} AND {NOT_RUN_BY_WORKER}")}
     {ORDER} LIMIT %(limit)s {{lock}}
 ) AS found ORDER BY found.priority DESC, found.due_at, found.id LIMIT %(limit)s"""
 
@@ -254,76 +224,72 @@ SELECT {hexed("found.id")}, found.priority, found.due_at, found.claims, 0, found
 FIRST_LEASE_END = f"""
 SELECT min((
     SELECT least(job.lease_until, {LAST_INSTANT}) + {GRACE} FROM vtqueue_job AS job
-    WHERE {HIDDEN_OF_NAME} AND job.lease_until IS NOT NULL AND {NOT_RUN_BY_WORKER} ORDER BY job.lease_until LIMIT 1
-)) FROM {NAMES_HIDDEN} AS name WHERE {IN_SCOPE}"""
-
-# How many entries of indexes this session has read in this transaction, and before it in the last second.
-ENTRIES_READ = """
-SELECT coalesce(sum(pg_stat_get_xact_tuples_returned(to_regclass(name))), 0) FROM unnest(%(names)s::text[]) AS name"""
+    WHERE {HELD_OF_NAME} AND job.lease_until IS NOT NULL AND {NOT_RUN_BY_WORKER} ORDER BY job.lease_until LIMIT 1
+)) FROM {NAMES_HELD} AS name WHERE {IN_SCOPE}"""
 
 
-class PostgreSQLDue(PostgreSQLConnection):
+class PostgreSQLDue(PostgreSQLAside):
     """The part of an Engine that finds what may be claimed: what is due, whose lease has ended, and when."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._due: dict[Served, DueWalk] = defaultdict(self._new_due_walk)
-        self._hidden: dict[Served, Walk] = defaultdict(self._new_hidden_walk)
+        self._held: dict[Served, Walk] = defaultdict(self._new_held_walk)
 
     def search_all(self) -> None:
+        super().search_all()
         self._due.clear()
-        self._hidden.clear()
+        self._held.clear()
 
     def _walks(self, scope: Scope) -> tuple[DueWalk, Walk]:
-        """Return the two walks of a scope: over what is due, and over what is hidden.
+        """Return the two walks of a scope: over what is due, and over what is held.
 
         Only a control loop has walks that rest, since it goes on with them; other code claims once and wants all.
         """
         if self.traced or len(scope.queues or ()) > MOST_NAMES:
-            return self._new_due_walk(), self._new_hidden_walk()
+            return self._new_due_walk(), self._new_held_walk()
         served = scope.queues, scope.raw
-        return self._due[served], self._hidden[served]
+        return self._due[served], self._held[served]
 
     def _new_due_walk(self) -> DueWalk:
-        return DueWalk(lambda: self._read("vtqueue_job_due", "vtqueue_job_queue"))
+        return DueWalk(lambda: self._read("vtqueue_job_ready", "vtqueue_job_queue"))
 
-    def _new_hidden_walk(self) -> Walk:
-        return Walk(lambda: self._read("vtqueue_job_hidden"))
-
-    def _read(self, *indexes: str) -> int:
-        return int(self._value(ENTRIES_READ, {"names": list(indexes)}))
+    def _new_held_walk(self) -> Walk:
+        return Walk(lambda: self._read("vtqueue_job_held"))
 
     def queue_names(self, limit: int | None = None) -> list[str]:
         # Sorted here: the database may have another order of letters.
         return sorted(name for (name,) in self._rows(QUEUE_NAMES) if not is_reserved(name))[:limit]
 
     def first_due(self, scope: Scope) -> int | None:
-        due_walk, hidden = walks = self._walks(scope)
+        due_walk, held = walks = self._walks(scope)
         instants = [] if scope.jobs_left == 0 else [self._earliest(scope, due_walk)]
-        if not hidden.rests():
+        if not held.rests():
             values = {**scope_values(scope), "grace": grace.GRACE}
-            instants.append(hidden.made(lambda: self._value(FIRST_LEASE_END, values)))
+            instants.append(held.made(lambda: self._value(FIRST_LEASE_END, values)))
         now = self.now()
         instants += [now + round(seconds * SECOND) for walk in walks if (seconds := walk.rests())]
         return min((instant for instant in instants if instant is not None), default=None)
 
     def _earliest(self, scope: Scope, walk: DueWalk) -> int | None:
-        values = scope_values(scope)
+        values = {**scope_values(scope), "now": self.now()}
         if walk.rests():
-            due_at = self._value(SEARCH_FROM_PLACES.earliest_of(scope), {**values, **walk.given()})
+            ready = self._value(SEARCH_FROM_PLACES.earliest_of(scope), {**values, **walk.given()})
         else:
-            due_at = walk.made(lambda: self._value(SEARCH_FROM_FIRST.earliest_of(scope), values))
+            ready = walk.made(lambda: self._value(SEARCH_FROM_FIRST.earliest_of(scope), values))
+        moments = ready, self._first_to_wake(scope)
+        due_at = min((instant for instant in moments if instant is not None), default=None)
         return None if due_at is None else max(due_at, scope.not_before)
 
     def ended(
         self, scope: Scope, limit: int, now: int, grace_period: grace.GracePeriod, *, overflow: bool = False
-    ) -> list[HiddenRow]:
+    ) -> list[Handle]:
         _, walk = self._walks(scope)
         if walk.rests():
             return []
         values = {**scope_values(scope), **grace_period._asdict(), "rest": grace.REST, "now": now, "limit": limit}
         values["overflow"] = overflow
-        return [HiddenRow(*row) for row in walk.made(lambda: self._found(ENDED_LEASES, values))]
+        return [handle for (handle,) in walk.made(lambda: self._found(ENDED_LEASES, values))]
 
     def due(self, scope: Scope, limit: int, now: int, *, named: bool = False) -> list[Due]:
         values = {**scope_values(scope), "now": now, "limit": limit, "wider": WIDER * limit + BESIDE}

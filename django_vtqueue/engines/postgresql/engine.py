@@ -10,14 +10,11 @@ from django.db.models import UUIDField
 from django.db.models.expressions import RawSQL
 from django.db.utils import OperationalError
 
-from ...core import history, states
-from ...core.clock import SECOND
-from ...core.ids import first_id
+from ...core import history
 from ...core.job import ClaimKey, Handle, HeldJob, NewJobs, Progress, StoredJob
 from ..base import Engine
 from ..portable import parts
 from ..trouble import Trouble
-from . import clock_repair
 from . import statements as sql
 from .due import PostgreSQLDue
 from .limits import OF_QUEUE, PostgreSQLLimits
@@ -38,8 +35,8 @@ class HandleField(UUIDField):
 
 def _common(new: NewJobs) -> dict[str, Any]:
     """Return what all jobs that are published together have in common."""
-    names = ("queue_name", "task_path", "priority", "max_attempts", "lease_us", "enqueued_at", "due_at", "start_by")
-    return {name: getattr(new, name) for name in names}
+    names = ("queue_name", "task_path", "priority", "max_attempts", "lease_us", "enqueued_at", "due_at")
+    return {name: getattr(new, name) for name in (*names, "wake_at", "state", "start_by")}
 
 
 class PostgreSQLEngine(
@@ -116,9 +113,6 @@ class PostgreSQLEngine(
     def pauses(self) -> dict[str, int | None]:
         return dict(self._rows(sql.PAUSES))
 
-    def unhide(self, handles: Sequence[Handle]) -> None:
-        self._run(sql.UNHIDE, {"ids": list(handles)})
-
     def lease(
         self, handles: Sequence[Handle], worker_id: str, now: int, lease_us: int | None, attempts: int = 1
     ) -> dict[Handle, HeldJob]:
@@ -157,7 +151,7 @@ class PostgreSQLEngine(
 
     def request_cancel(self, job_ids: Sequence[str], now: int, by: str) -> tuple[set[str], list[HeldJob]]:
         changed = self._rows(sql.REQUEST_CANCEL, {"ids": list(job_ids), "now": now, "by": by})
-        waiting = [job_id for job_id, state in changed if state == states.READY]
+        waiting = [job_id for job_id, waits in changed if waits]
         return {job_id for job_id, _ in changed}, list(self.read(waiting).values())
 
     def cancel_requests(self, jobs: Sequence[HeldJob]) -> dict[ClaimKey, str]:
@@ -197,17 +191,6 @@ class PostgreSQLEngine(
             return 0
         with self.transaction():
             return sum(self._run(prune, values) for prune in (sql.PRUNE_JOBS, sql.PRUNE_LETTERS, sql.PRUNE_PAUSES))
-
-    def clock_was_ahead(self, now: int) -> bool:
-        return bool(self._value(clock_repair.CLOCK_WAS_AHEAD, {"now": now, "first_id": first_id(now + SECOND)}))
-
-    def stamped_ahead(self, after: Handle, now: int, limit: int) -> tuple[list[Handle], Handle | None]:
-        values = {"after": after or first_id(0), "now": now, "limit": limit}
-        rows = self._rows(clock_repair.STAMPED_AHEAD, values)
-        return [handle for handle, ahead in rows if ahead], rows[-1][0] if len(rows) == limit else None
-
-    def repair_stamps(self, handles: Sequence[Handle], now: int) -> int:
-        return self._run(clock_repair.REPAIR_STAMPS, {"ids": list(handles), "now": now})
 
 
 def _by_handle(rows: Sequence[tuple[Any, ...]]) -> dict[Handle, HeldJob]:

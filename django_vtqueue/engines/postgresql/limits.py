@@ -13,7 +13,7 @@ from typing import Any
 
 from ...core.clock import LAST_INSTANT
 from ...core.job import Handle
-from ..contract_parts import IS_BOOKED, IS_PARKED, Booked, Known, Parked, RateState
+from ..contract_parts import BOOKED_FOR, IS_BLOCKED, IS_BOOKED, Booked, Known, Parked, RateState
 from .connection import PostgreSQLConnection
 from .statements import hexed, hidden
 
@@ -49,12 +49,13 @@ FIRST_OF_KEYS = f"""
 SELECT mine.key, (SELECT {hexed("job.id")} {FIRST_IN_ORDER}) FROM unnest(%(keys)s::text[]) AS mine(key)"""
 
 PARK = f"""
-UPDATE vtqueue_job SET moved_from = coalesce(moved_from, due_at), due_at = {LAST_INSTANT}
+UPDATE vtqueue_job
+SET state = 'BLOCKED', due_at = coalesce(moved_from, due_at), wake_at = {LAST_INSTANT}, moved_from = NULL
 WHERE id = ANY(%(ids)s::uuid[])"""
 
 # The queues in which jobs of these keys are parked, each found by one seek; the first of each: of those in order, or
 # the others. And the first in order of each key, if it is parked. ARRAY: see PRUNE_JOBS.
-NEXT_QUEUE = f"SELECT job.queue_name FROM vtqueue_job AS job WHERE {IS_PARKED} AND job.ordered = (SELECT %(ordered)s)"
+NEXT_QUEUE = f"SELECT job.queue_name FROM vtqueue_job AS job WHERE {IS_BLOCKED} AND job.ordered = (SELECT %(ordered)s)"
 UNPARK = f"""
 WITH RECURSIVE line(key, most, name) AS (
     SELECT mine.key, mine.most, ({NEXT_QUEUE} AND job.concurrency_key = mine.key ORDER BY job.queue_name LIMIT 1)
@@ -64,18 +65,18 @@ WITH RECURSIVE line(key, most, name) AS (
         {NEXT_QUEUE} AND job.concurrency_key = line.key AND job.queue_name > line.name ORDER BY job.queue_name LIMIT 1
     ) FROM line WHERE line.name IS NOT NULL
 )
-UPDATE vtqueue_job SET due_at = moved_from, moved_from = NULL
+UPDATE vtqueue_job SET state = 'READY', wake_at = NULL
 WHERE id = ANY(ARRAY(
     SELECT parked.id FROM line CROSS JOIN LATERAL (
         SELECT job.id FROM vtqueue_job AS job
-        WHERE {IS_PARKED} AND job.concurrency_key = line.key AND job.ordered = (SELECT %(ordered)s)
+        WHERE {IS_BLOCKED} AND job.concurrency_key = line.key AND job.ordered = (SELECT %(ordered)s)
           AND job.queue_name = line.name
-        ORDER BY job.priority DESC, job.moved_from LIMIT line.most FOR UPDATE SKIP LOCKED
+        ORDER BY job.priority DESC, job.due_at LIMIT line.most FOR UPDATE SKIP LOCKED
     ) AS parked
     UNION ALL
     SELECT first.id FROM unnest(%(keys)s::text[]) AS mine(key) CROSS JOIN LATERAL (
         SELECT job.id FROM vtqueue_job AS job
-        WHERE job.id = (SELECT job.id {FIRST_IN_ORDER}) AND {hidden(IS_PARKED)} FOR UPDATE SKIP LOCKED
+        WHERE job.id = (SELECT job.id {FIRST_IN_ORDER}) AND {hidden(IS_BLOCKED)} FOR UPDATE SKIP LOCKED
     ) AS first
 ))"""
 
@@ -85,14 +86,14 @@ MANY_KEYS = 20
 
 # Who ends one of these has its row, and will want the lock of its key: it unparks the next one itself.
 UNPARK_ROWS = f"""
-UPDATE vtqueue_job SET due_at = moved_from, moved_from = NULL
+UPDATE vtqueue_job SET state = 'READY', wake_at = NULL
 WHERE id IN (
-    SELECT job.id FROM vtqueue_job AS job WHERE job.id = ANY(%(ids)s::uuid[]) AND {hidden(IS_PARKED)}
+    SELECT job.id FROM vtqueue_job AS job WHERE job.id = ANY(%(ids)s::uuid[]) AND {hidden(IS_BLOCKED)}
     FOR UPDATE SKIP LOCKED
 )"""
 
 # The distinct keys, each found by one seek.
-NEXT_KEY = f"SELECT job.concurrency_key FROM vtqueue_job AS job WHERE {IS_PARKED}"
+NEXT_KEY = f"SELECT job.concurrency_key FROM vtqueue_job AS job WHERE {IS_BLOCKED}"
 PARKED = f"""
 WITH RECURSIVE found(key) AS (
     (SELECT ({NEXT_KEY} AND job.concurrency_key > %(after)s ORDER BY job.concurrency_key LIMIT 1))
@@ -101,15 +102,15 @@ WITH RECURSIVE found(key) AS (
     FROM found WHERE found.key IS NOT NULL
 )
 SELECT found.key, first.queue_name, first.task_path, CASE WHEN first.ordered THEN (
-    SELECT (job.lease_until IS NULL AND job.moved_from IS NOT NULL AND job.due_at = {LAST_INSTANT})::int
+    SELECT ({IS_BLOCKED})::int
     FROM vtqueue_job AS job
     WHERE job.concurrency_key = found.key AND job.ordered > false AND job.finished_at IS NULL
     ORDER BY job.enqueued_at, job.id LIMIT 1
 ) END
 FROM found CROSS JOIN LATERAL (
     SELECT job.queue_name, job.task_path, job.ordered FROM vtqueue_job AS job
-    WHERE {IS_PARKED} AND job.concurrency_key = found.key
-    ORDER BY job.ordered, job.queue_name, job.priority DESC, job.moved_from LIMIT 1
+    WHERE {IS_BLOCKED} AND job.concurrency_key = found.key
+    ORDER BY job.ordered, job.queue_name, job.priority DESC, job.due_at LIMIT 1
 ) AS first WHERE found.key IS NOT NULL LIMIT %(limit)s"""
 
 RATES = "SELECT key, next_at, interval_us FROM vtqueue_rate WHERE key = ANY(%(keys)s)"
@@ -121,20 +122,21 @@ ON CONFLICT (key) DO UPDATE SET next_at = excluded.next_at, interval_us = exclud
 FORGET_RATES = "DELETE FROM vtqueue_rate WHERE key = ANY(%(keys)s)"
 
 LAST_BOOKED = f"""
-SELECT key, last.due_at, last.task_path FROM unnest(%(keys)s::text[]) AS key CROSS JOIN LATERAL (
-    SELECT job.due_at, job.task_path FROM vtqueue_job AS job
-    WHERE {IS_BOOKED} AND job.rate_key = key ORDER BY job.due_at DESC LIMIT 1
+SELECT key, last.moment, last.task_path FROM unnest(%(keys)s::text[]) AS key CROSS JOIN LATERAL (
+    SELECT {BOOKED_FOR} AS moment, job.task_path FROM vtqueue_job AS job
+    WHERE {IS_BOOKED} AND job.rate_key = key ORDER BY {BOOKED_FOR} DESC LIMIT 1
 ) AS last"""
 BOOK = """
-UPDATE vtqueue_job AS job SET moved_from = coalesce(job.moved_from, job.due_at), due_at = mine.moment
+UPDATE vtqueue_job AS job
+SET state = 'SCHEDULED', moved_from = coalesce(job.moved_from, job.due_at), wake_at = mine.moment
 FROM unnest(%(ids)s::uuid[], %(moments)s::bigint[]) AS mine(id, moment)
 WHERE job.id = ANY(%(ids)s::uuid[]) AND job.id = mine.id"""
 UNBOOK = f"""
-UPDATE vtqueue_job SET due_at = moved_from, moved_from = NULL
+UPDATE vtqueue_job SET state = 'READY', due_at = moved_from, wake_at = NULL, moved_from = NULL
 WHERE id = ANY(ARRAY(
     SELECT job.id FROM vtqueue_job AS job
-    WHERE {IS_BOOKED} AND job.rate_key = %(key)s AND job.due_at > %(after)s
-    ORDER BY job.due_at DESC LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+    WHERE {IS_BOOKED} AND job.rate_key = %(key)s AND {BOOKED_FOR} > %(after)s
+    ORDER BY {BOOKED_FOR} DESC LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 ))"""
 
 

@@ -8,6 +8,7 @@ from ...core.copies import Copy
 from ...core.grace import REST, GracePeriod
 from ...core.job import ClaimKey, Due, Handle, HeldJob, Scope
 from . import due
+from .aside import scope_values
 from .connection import PostgreSQLConnection
 from .statements import COLUMNS, HELD, guard, hexed, hidden
 from .steps import LOCK_ROWS
@@ -40,7 +41,8 @@ WHERE id = %(id)s AND claims = %(claims)s AND worker_id = %(worker_id)s AND {hid
 
 # What a worker holds by the last claim of a row, and the rows in which it is one of the copies.
 HELD_BY = f"""
-SELECT {COLUMNS} FROM vtqueue_job WHERE worker_id = %(worker_id)s AND state = 'RUNNING' ORDER BY id {{lock}}"""
+SELECT {COLUMNS} FROM vtqueue_job
+WHERE worker_id = %(worker_id)s AND worker_id > '' AND state = 'RUNNING' ORDER BY id {{lock}}"""
 HELD_AS_COPY = f"""
 SELECT {COLUMNS} FROM vtqueue_job
 WHERE lease_until IS NOT NULL AND copies IS NOT NULL
@@ -51,7 +53,7 @@ class PostgreSQLOverflow(PostgreSQLConnection):
     """The part of an Engine that is for copies; and what a worker holds, copies among it."""
 
     def reappeared(self, scope: Scope, limit: int, now: int, grace_period: GracePeriod) -> list[Due]:
-        values = {**due.scope_values(scope), **grace_period._asdict(), "rest": REST, "now": now, "limit": limit}
+        values = {**scope_values(scope), **grace_period._asdict(), "rest": REST, "now": now, "limit": limit}
         rows = self._rows(due.locking(due.REAPPEARED, self._in_transaction), values)
         return [Due(*row)._replace(one_more_copy=1) for row in rows]
 

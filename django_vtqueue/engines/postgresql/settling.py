@@ -17,14 +17,14 @@ GUARDED = ("job.id uuid", "job.claims bigint", "job.worker_id text")
 DONE = Values(*GUARDED, "attempts bigint", "finished_at bigint", "kept_until bigint", "result text",
               "job.started_at bigint")  # fmt: skip
 SETTLED = Values(*GUARDED, "attempts bigint", "due_at bigint", "history text", "job.started_at bigint",
-                 "hidden_until bigint", "job.moved_from bigint")  # fmt: skip
+                 "held_until bigint", "job.moved_from bigint", "wake_at bigint", "state text")  # fmt: skip
 BURIED = Values(
     *(*GUARDED, "finished_at bigint", "kept_until bigint", "history text", "failure.exception_class text"),
     *("failure.message text", "failure.fingerprint text", "attempts bigint", "job.started_at bigint"),
 )
 WAITS = Values(
     *(*GUARDED, "attempts bigint", "job.started_at bigint", "waiting.kind text", "waiting.name text"),
-    *("waiting.until bigint", "waiting.since bigint", "waiting.text text"),
+    *("waiting.until bigint", "waiting.since bigint", "waiting.text text", "state text"),
 )
 
 # Before WAIT and MAKE_READY. A key that another job has by now is not taken back, and of two jobs of one key only one
@@ -54,8 +54,9 @@ FROM {DONE.mine} WHERE {GUARD}"""
 # that has used an attempt has started, so it cannot expire any more.
 MAKE_READY = f"""
 UPDATE vtqueue_job AS job
-SET state = 'READY', worker_id = '', copies = NULL, lease_until = mine.hidden_until,
-    attempts = mine.attempts, due_at = coalesce(mine.due_at, job.due_at),
+SET state = CASE WHEN mine.held_until IS NULL THEN mine.state ELSE 'RUNNING' END, worker_id = '', copies = NULL,
+    lease_until = mine.held_until, wake_at = mine.wake_at, attempts = mine.attempts,
+    due_at = coalesce(mine.due_at, job.due_at),
     history = coalesce(mine.history, job.history), started_at = mine.started_at,
     moved_from = CASE WHEN mine.due_at IS NULL THEN mine.moved_from END,
     start_by = CASE mine.attempts WHEN 0 THEN job.start_by END
@@ -63,19 +64,19 @@ FROM {SETTLED.mine} WHERE {GUARD} AND job.cancelled_at IS NULL"""
 
 # A durable task that waits, or a job that is put off, uses no attempt, and a task that waits does not expire. What it
 # waits for may have come since its code looked; see steps.py.
+HAS_COME = f"""CASE mine.kind
+        WHEN 'event' THEN EXISTS (
+            SELECT 1 FROM json_array_elements({EVENTS}) AS event(value) WHERE event.value ->> 'name' = mine.name
+        )
+        WHEN 'gather' THEN NOT {UNFINISHED_CHILD}
+    END"""
 WAIT = f"""
 UPDATE vtqueue_job AS job
-SET state = 'READY', worker_id = '', copies = NULL, lease_until = NULL, attempts = mine.attempts,
-    started_at = mine.started_at,
+SET state = CASE WHEN {HAS_COME} THEN 'READY' ELSE mine.state END,
+    due_at = CASE WHEN {HAS_COME} THEN least(mine.since, mine.until) ELSE mine.until END,
+    wake_at = CASE WHEN {HAS_COME} THEN NULL ELSE mine.until END,
+    worker_id = '', copies = NULL, lease_until = NULL, attempts = mine.attempts, started_at = mine.started_at,
     start_by = CASE WHEN mine.kind = 'snooze' AND mine.attempts = 0 THEN job.start_by END,
-    due_at = CASE
-        WHEN CASE mine.kind
-            WHEN 'event' THEN EXISTS (
-                SELECT 1 FROM json_array_elements({EVENTS}) AS event(value) WHERE event.value ->> 'name' = mine.name
-            )
-            WHEN 'gather' THEN NOT {UNFINISHED_CHILD}
-        END THEN least(mine.since, mine.until) ELSE mine.until
-    END,
     steps = CASE mine.kind WHEN 'snooze' THEN job.steps
         ELSE {with_steps(waiting="mine.text")} END
 FROM {WAITS.mine} WHERE {GUARD} AND job.cancelled_at IS NULL"""
@@ -87,8 +88,8 @@ DELETE FROM vtqueue_job WHERE id = ANY(%(ids)s::uuid[]) AND state = 'SUCCESSFUL'
 LETTER = (
     *("id", "queue_name", "task_path", "priority", "claims", "attempts", "max_attempts", "worker_id", "lease_us"),
     *("unique_key", "unique_until", "concurrency_key", "ordered", "rate_key", "parent_id", "enqueued_at"),
-    *("started_at", "kept_until", "died_at", "exception_class", "message", "fingerprint", "payload", "history"),
-    *("steps", "earlier_steps"),
+    *("started_at", "kept_until", "died_at", "exception_class", "message", "fingerprint", "metadata"),
+    *("payload", "history", "steps", "earlier_steps"),
 )
 OF_SETTLEMENT = {name: f"mine.{name}" for name in ("attempts", "started_at", "kept_until", "history")}
 OF_SETTLEMENT |= {"died_at": "mine.finished_at", "exception_class": "mine.exception_class"}
@@ -108,7 +109,7 @@ class PostgreSQLSettling(PostgreSQLConnection, Settling):
     def settle(self, settlements: Sequence[Settlement]) -> set[ClaimKey]:
         dying = [item for item in settlements if item.state == states.FAILED]
         done = [item for item in settlements if item.state == states.SUCCESSFUL]
-        again = [item for item in settlements if item.state == states.READY]
+        again = [item for item in settlements if item.goes_on]
         lost = self._bury(dying) if dying else set()
         if back := [item.job for item in again if item.as_before]:
             self._take_keys_back(back)
@@ -117,7 +118,7 @@ class PostgreSQLSettling(PostgreSQLConnection, Settling):
         if at_once := [item for item in again if not item.waiting]:
             lost |= self._make_ready(at_once)
         waits = [item for item in again if item.waiting]
-        parents = {item.job.parent_id for item in settlements if item.job.parent_id and item.state != states.READY}
+        parents = {item.job.parent_id for item in settlements if item.job.parent_id and not item.goes_on}
         if parents or waits:  # those that wait may be parents, too: in one order, else two turns wait for each other
             self._rows(LOCK_ROWS, {"ids": uuids(parents.union(item.job.id for item in waits))})
         return lost | self._wait(waits) if waits else lost

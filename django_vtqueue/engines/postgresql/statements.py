@@ -1,8 +1,8 @@
 """The statements of the queue on PostgreSQL, each whole, with the reason for its shape.
 
 Those that find due rows and ended leases are in ``due.py``, those that settle in ``settling.py``. Ids are texts of 32
-hexadecimal digits here, and uuids in the database; the id is also the handle of a row. A row waits if ``finished_at``
-and ``lease_until`` are NULL, the condition of the claim's indexes, and is held or hidden if ``lease_until`` is not.
+hexadecimal digits here, and uuids in the database; the id is also the handle of a row. CHECKs tie the columns to the
+state: ``wake_at`` is of SCHEDULED, WAITING and BLOCKED rows, ``lease_until`` of RUNNING ones.
 
 Many rows go in as one JSON argument (``Values``), which is written by one call of Python and read by one function of
 the server. With it go the ids: ``job.id = ANY(…)`` has the planner find the rows by their key. What else is asked of
@@ -63,33 +63,34 @@ COLUMNS = f"""{hexed("id")}, queue_name, task_path, priority, visible_at, claims
     lease_us, enqueued_at, started_at, payload, history, due_at, copies, concurrency_key, {hexed("parent_id")}"""
 COLUMNS_OF_LETTER = COLUMNS.replace("visible_at", "died_at").replace("due_at, copies", "died_at, NULL")
 
-COMMON = "id, queue_name, task_path, priority, max_attempts, lease_us, enqueued_at, due_at, start_by, payload"
+COMMON = """id, queue_name, task_path, priority, max_attempts, lease_us, enqueued_at, due_at, wake_at, state, start_by,
+    payload"""
 OPTIONS = "unique_key, unique_until, concurrency_key, ordered, rate_key, parent_id"
-FRESH = "claims, attempts, worker_id, state, history"
+FRESH = "claims, attempts, worker_id, history"
 
 INSERT = f"""
 INSERT INTO vtqueue_job ({COMMON}, {FRESH})
-VALUES ({", ".join(f"%({name})s" for name in COMMON.split(", "))}, 0, 0, '', 'READY', '[]')"""
+VALUES ({", ".join(f"%({name.strip()})s" for name in COMMON.split(","))}, 0, 0, '', '[]')"""
 
 GIVEN = """%(queue_name)s, %(task_path)s, %(priority)s, %(max_attempts)s, %(lease_us)s, %(enqueued_at)s, %(due_at)s,
-    %(start_by)s"""
+    %(wake_at)s::bigint, %(state)s, %(start_by)s"""
 # A payload is JSON: as an item of an array it is not encoded once more, and it is stored as it is written.
 INSERT_MANY = f"""
 INSERT INTO vtqueue_job ({COMMON}, {FRESH})
-SELECT mine.id, {GIVEN}, mine.payload::text, 0, 0, '', 'READY', '[]'
+SELECT mine.id, {GIVEN}, mine.payload::text, 0, 0, '', '[]'
 FROM ROWS FROM (unnest(%(ids)s::uuid[]), json_array_elements(%(payloads)s::json)) AS mine(id, payload)"""
 
 # The index of unique keys decides, so two publishers of one key at the same instant make one job. A conflict updates
 # the job that has the key in any case, since RETURNING gives the ids of changed rows only. The values change only if
 # that job is to be replaced, and waits (a durable task that has begun is not): then it is a fresh one with the same id.
-# One that was given back waits when its time to be hidden is over, whether a claim has unhidden it or not.
+# One that was given back waits when that moment is over, whether a claim has put it into the line or not.
 REPLACING = """CASE WHEN %(replace)s AND (vtqueue_job.lease_until IS NULL
-        OR vtqueue_job.state = 'READY' AND vtqueue_job.lease_until <= excluded.enqueued_at)
+        OR vtqueue_job.worker_id = '' AND vtqueue_job.lease_until <= excluded.enqueued_at)
     AND vtqueue_job.steps IS NULL AND vtqueue_job.task_path = excluded.task_path THEN {} ELSE vtqueue_job.{} END"""
 INSERT_WITH_OPTIONS = f"""
 INSERT INTO vtqueue_job ({COMMON}, {OPTIONS}, {FRESH})
 SELECT mine.id, {GIVEN}, mine.payload, mine.unique_key, %(unique_until)s, mine.concurrency_key, %(ordered)s,
-    mine.rate_key, %(parent_id)s::uuid, 0, 0, '', 'READY', '[]'
+    mine.rate_key, %(parent_id)s::uuid, 0, 0, '', '[]'
 FROM json_to_recordset(%(jobs)s::json)
     AS mine(id uuid, payload text, unique_key text, concurrency_key text, rate_key text)
 ON CONFLICT (queue_name, unique_key)
@@ -99,19 +100,24 @@ SKIP_IF_TAKEN = (
 )
 UPDATE_IF_TAKEN = f"""{INSERT_WITH_OPTIONS}UPDATE
 SET attempts = {REPLACING.format("0", "attempts")}, moved_from = {REPLACING.format("NULL", "moved_from")},
+    lease_until = {REPLACING.format("NULL", "lease_until")},
     {", ".join(f"{name} = {REPLACING.format(f'excluded.{name}', name)}" for name in REPLACED)}
 RETURNING {hexed("id")}, unique_key, task_path"""
 
 # In the order of the index, so that it is used: a walk over the table may meet all that is finished first. With what a
-# worker gave back as it ended: it is hidden for a second, and then until the next claim unhides it.
+# worker gave back as it ended.
 DEPTH = """
 SELECT count(*) FROM (
     (
         SELECT 1 FROM vtqueue_job
-        WHERE queue_name = %(name)s AND finished_at IS NULL AND lease_until IS NULL
+        WHERE queue_name = %(name)s AND state = 'READY'
         ORDER BY task_path = '', priority DESC, due_at, id LIMIT %(limit)s
     )
-    UNION ALL SELECT 1 FROM vtqueue_job WHERE queue_name = %(name)s AND lease_until <= %(now)s AND state = 'READY'
+    UNION ALL (
+        SELECT 1 FROM vtqueue_job
+        WHERE queue_name = %(name)s AND wake_at IS NOT NULL ORDER BY task_path = '', wake_at LIMIT %(limit)s
+    )
+    UNION ALL SELECT 1 FROM vtqueue_job WHERE queue_name = %(name)s AND lease_until <= %(now)s AND worker_id = ''
     LIMIT %(limit)s
 ) AS first"""
 
@@ -123,12 +129,10 @@ SET state = 'RUNNING', claims = least(claims + 1, {MOST_CLAIMS}),
     started_at = CASE WHEN %(attempts)s > 0 THEN %(now)s::bigint END,
     lease_us = coalesce(%(lease_us)s::bigint, lease_us),
     lease_until = %(now)s::bigint + coalesce(%(lease_us)s::bigint, lease_us),
-    moved_from = NULL, progress = NULL, progress_text = NULL,
+    wake_at = NULL, moved_from = NULL, progress = NULL, progress_text = NULL,
     unique_until = CASE unique_until WHEN 'start' THEN 'started' ELSE unique_until END
 WHERE id = ANY(%(ids)s::uuid[])
 RETURNING {COLUMNS}"""
-
-UNHIDE = "UPDATE vtqueue_job SET lease_until = NULL WHERE id = ANY(%(ids)s::uuid[]) AND state = 'READY'"
 
 READ = f"SELECT {COLUMNS} FROM vtqueue_job WHERE id = ANY(%(ids)s::uuid[]) ORDER BY id"
 
@@ -136,14 +140,14 @@ READ_LOCKED = f"{READ} FOR UPDATE"  # in a transaction, which settles what it ha
 
 # The id, the claim number, the worker and the state guard every change by a holder, or in its name: renewals,
 # settlements, burials, progress, the start of an attempt. EXTEND, NOTE_STEPS and PASS_ON write the same guard out.
-# REQUEST_CANCEL, SEND_EVENT and REPAIR_STAMPS change a row of any holder. LEASE, UNHIDE and SHARE need no guard: they
+# REQUEST_CANCEL, SEND_EVENT and the repair of stamps change a row of any holder. LEASE and SHARE need no guard: they
 # are given rows that the same transaction has locked.
 OF_HOLDER = """
     job.id = ANY(%(ids)s::uuid[]) AND job.id = mine.id AND job.claims = mine.claims
     AND job.worker_id = mine.worker_id AND """
 GUARD = OF_HOLDER + hidden("job.state = 'RUNNING'")
 # of a burial: a job that waits may be cancelled, and has no holder
-GUARD_OF_BURIAL = OF_HOLDER + hidden("job.state = CASE mine.worker_id WHEN '' THEN 'READY' ELSE 'RUNNING' END")
+GUARD_OF_BURIAL = OF_HOLDER + hidden("job.finished_at IS NULL")
 
 # A lease that was extended does not end sooner, except after a step of the clock (``afresh``). Else each renewal moves
 # the end of the lease, though the clock stands still: who watches a leader recognises its renewals by that.
@@ -186,7 +190,7 @@ REQUEST_CANCEL = f"""
 UPDATE vtqueue_job SET cancelled_at = %(now)s, cancelled_by = %(by)s
 WHERE id = ANY(%(ids)s::uuid[]) AND finished_at IS NULL AND cancelled_at IS NULL
   AND {" AND ".join(f"NOT starts_with(queue_name, '{name}')" for name in RESERVED_PREFIXES)}
-RETURNING {hexed("id")}, state"""
+RETURNING {hexed("id")}, worker_id = ''"""
 
 CANCEL_REQUESTS = f"""
 SELECT {hexed("job.id")}, job.claims, coalesce(job.cancelled_by, '')
@@ -214,12 +218,12 @@ WHERE id = ANY(%(ids)s::uuid[])"""
 REQUEUE = f"""
 INSERT INTO vtqueue_job (
     id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, unique_key, unique_until,
-    concurrency_key, ordered, rate_key, parent_id, enqueued_at, started_at, state, due_at, payload, history, steps,
-    earlier_steps
+    concurrency_key, ordered, rate_key, parent_id, enqueued_at, started_at, state, due_at, metadata, payload,
+    history, steps, earlier_steps
 ) SELECT
     letter.id, coalesce(%(queue_name)s, queue_name), task_path, coalesce(%(priority)s, priority), claims, 0,
     max_attempts, '', lease_us, unique_key, replace(unique_until, 'started', 'start'), concurrency_key, ordered,
-    rate_key, parent_id, enqueued_at, started_at, 'READY', %(now)s, payload,
+    rate_key, parent_id, enqueued_at, started_at, 'READY', %(now)s, metadata, payload,
     CASE WHEN history NOT LIKE '[%%]' THEN history ELSE
         left(history, -1) || CASE history WHEN '[]' THEN '' ELSE ',' END || CASE WHEN parent_id IS NULL OR EXISTS (
             SELECT 1 FROM (

@@ -66,12 +66,9 @@ RETURNING {SIZE}, job.cancelled_at IS NOT NULL OR EXISTS (
 )"""
 NOTE_ALL_STEPS = NOTE_STEPS.replace("start_by = NULL", "start_by = NULL, earlier_steps = %(earlier)s")
 
-# A job that has begun to wait stands at the place that its wait has given it. A job that woke and then failed, before
-# it took what it had waited for, still has the wait in its steps, but it stands at the end of its backoff. They are
-# compared as texts: a damaged row may have anything there.
-AT_ITS_WAIT = f"due_at::text = coalesce(steps::json -> 'waiting' ->> 'until', '{LAST_INSTANT}')"
-
-# A job that a limit has moved (``moved_from``) keeps its place, too: it comes by itself.
+# Only a WAITING job is woken: one that woke and then failed, before it took the event, still has the wait in its steps.
+WAITS_FOR_EVENT = """job.state = 'WAITING' AND job.steps::json -> 'waiting' ->> 'kind' = 'event'
+            AND job.steps::json -> 'waiting' ->> 'name' = %(name)s"""
 APPENDED = f"""(
     SELECT json_agg(event.value ORDER BY event.place) FROM (
         SELECT value, place FROM json_array_elements({EVENTS}) WITH ORDINALITY AS old(value, place)
@@ -85,11 +82,9 @@ def event_to(job: str) -> str:
     return f"""
 UPDATE vtqueue_job AS job
 SET steps = {with_steps(events=APPENDED, waiting="(job.steps::json -> 'waiting')::text")},
-    due_at = CASE
-        WHEN job.state = 'READY' AND job.moved_from IS NULL AND job.steps::json -> 'waiting' ->> 'kind' = 'event'
-            AND job.steps::json -> 'waiting' ->> 'name' = %(name)s AND {AT_ITS_WAIT}
-        THEN least(job.due_at, %(now)s) ELSE job.due_at
-    END
+    due_at = CASE WHEN {WAITS_FOR_EVENT} THEN least(job.due_at, %(now)s) ELSE job.due_at END,
+    wake_at = CASE WHEN {WAITS_FOR_EVENT} THEN NULL ELSE job.wake_at END,
+    state = CASE WHEN {WAITS_FOR_EVENT} THEN 'READY' ELSE job.state END
 WHERE {job} AND NOT job.task_path = ''
 RETURNING job.queue_name, {SIZE}"""
 
@@ -110,20 +105,18 @@ UNFINISHED_CHILD = f"""EXISTS (
     WHERE child.parent_id = job.id AND child.finished_at IS NULL
 )"""
 WAKE_PARENTS = f"""
-UPDATE vtqueue_job AS job SET due_at = %(now)s
-WHERE job.id = ANY(%(ids)s::uuid[]) AND job.state = 'READY' AND job.due_at > %(now)s AND job.moved_from IS NULL
-  AND job.steps::json -> 'waiting' ->> 'kind' = 'gather' AND {AT_ITS_WAIT}
+UPDATE vtqueue_job AS job SET state = 'READY', due_at = least(job.due_at, %(now)s), wake_at = NULL
+WHERE job.id = ANY(%(ids)s::uuid[]) AND job.state = 'WAITING'
+  AND job.steps::json -> 'waiting' ->> 'kind' = 'gather'
   AND NOT {UNFINISHED_CHILD}"""
 
 
 # A wait without an end has no ``until``. Columns have no table before them, for in a subquery that has another name.
 WAITING, CHILDREN = "steps::json -> 'waiting'", "steps::json -> 'done' -> -1 -> 'children'"
 WAITS = f"""
-CASE WHEN state = 'READY' AND moved_from IS NULL AND json_typeof({WAITING}) = 'object' THEN
-    CASE WHEN {AT_ITS_WAIT} THEN json_build_array(
-        {WAITING}, CASE json_typeof({CHILDREN}) WHEN 'array' THEN json_array_length({CHILDREN}) END
-    )::text END
-END"""
+CASE WHEN state = 'WAITING' AND json_typeof({WAITING}) = 'object' THEN json_build_array(
+    {WAITING}, CASE json_typeof({CHILDREN}) WHEN 'array' THEN json_array_length({CHILDREN}) END
+)::text END"""
 
 
 class PostgreSQLSteps(PostgreSQLConnection, DurableSteps):

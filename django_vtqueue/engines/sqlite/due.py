@@ -1,9 +1,7 @@
 """The statements that find, on SQLite, which jobs are due, and when the next one is: of all queues, or of named ones.
 
-A walk over the rows in claim order would visit every scheduled job of a higher priority. So the walk goes over the
-distinct priorities of the waiting jobs, highest first, each found by one seek; inside a priority the due jobs are a
-range of ``due_at``. The order comes from the loops (CROSS JOIN keeps them as written) and from the indexes: an ORDER BY
-would sort all due rows before the LIMIT.
+An index holds the READY rows in claim order, so what a claim takes is the beginning of one range. What comes later has
+a ``wake_at``, and an index in that order; each claim first puts what has woken into the line.
 """
 
 import json
@@ -13,7 +11,7 @@ from typing import Any
 
 from ...core import grace
 from ...core.copies import DEFAULT_COPIES, ROUNDS
-from ...core.job import Due, HiddenRow, Scope
+from ...core.job import Due, Handle, Scope
 from ...core.names import RESERVED_PREFIXES
 from .connection import SQLiteConnection
 
@@ -47,39 +45,31 @@ def distinct_names(index: str, rows: str) -> str:
 )"""
 
 
-NAMES_WAITING = distinct_names("vtqueue_job_queue", "job.finished_at IS NULL AND job.lease_until IS NULL")
-NAMES_HIDDEN = distinct_names("vtqueue_job_hidden", "job.lease_until IS NOT NULL")
+IS_READY, IS_ASIDE = "job.state = 'READY'", "job.wake_at IS NOT NULL"
+NAMES_READY = distinct_names("vtqueue_job_queue", IS_READY)
+NAMES_ASIDE = distinct_names("vtqueue_job_aside", IS_ASIDE)
+NAMES_HELD = distinct_names("vtqueue_job_held", "job.lease_until IS NOT NULL")
 NOT_RESERVED = " AND ".join(f"value NOT GLOB '{name}*'" for name in RESERVED_PREFIXES)
-QUEUE_NAMES = f"""
-SELECT value FROM (SELECT value FROM {NAMES_WAITING} WHERE {NOT_RESERVED} LIMIT :limit)
-UNION ALL SELECT value FROM (SELECT value FROM {NAMES_HIDDEN} WHERE {NOT_RESERVED} LIMIT :limit)"""
+QUEUE_NAMES = " UNION ALL ".join(
+    f"SELECT value FROM (SELECT value FROM {names} WHERE {NOT_RESERVED} LIMIT :limit)"
+    for names in (NAMES_READY, NAMES_ASIDE, NAMES_HELD)
+)
 
-WAITING = "job.finished_at IS NULL AND job.lease_until IS NULL AND (job.task_path = '') = :raw"
-OF_NAME = f"job.queue_name = name.value AND {WAITING}"
-OF_BEST = f"job.queue_name = best.name AND {WAITING}"
+OF_KIND = "(job.task_path = '') = :raw"
+OF_ALL, OF_ONE, OF_NAME = OF_KIND, f"job.queue_name = :name AND {OF_KIND}", f"job.queue_name = name.value AND {OF_KIND}"
 
+# What has woken: of all queues, or of some.
+WOKEN_OF_ALL = f"""
+    SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_wake
+    WHERE {OF_ALL} AND job.wake_at <= :now ORDER BY job.wake_at LIMIT :limit"""
+WOKEN_NAMED = f"""
+    SELECT job.rowid FROM json_each(:names) AS name CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_aside
+    WHERE {OF_NAME} AND job.wake_at <= :now LIMIT :limit"""
+WAKE = "UPDATE vtqueue_job SET state = 'READY', due_at = wake_at, wake_at = NULL WHERE rowid IN ({})"
+WAKE_ALL, WAKE_NAMED = WAKE.format(WOKEN_OF_ALL), WAKE.format(WOKEN_NAMED)
+ANY_TO_WAKE, ANY_NAMED_TO_WAKE = f"SELECT EXISTS ({WOKEN_OF_ALL})", f"SELECT EXISTS ({WOKEN_NAMED})"
 
-def levels(index: str, rows: str, first: str = "") -> str:
-    """Return the CTE ``level(priority)`` over these rows; ``first``: the priority to begin with, if not the highest."""
-    highest = f"SELECT job.priority FROM vtqueue_job AS job INDEXED BY {index} WHERE {rows}"
-    order = "ORDER BY job.priority DESC LIMIT 1"
-    return f"""
-    WITH RECURSIVE level(priority) AS (
-        SELECT {first or f"({highest} {order})"}
-        UNION ALL
-        SELECT ({highest} AND job.priority < level.priority {order}) FROM level WHERE level.priority IS NOT NULL
-    )"""
-
-
-LEVELS = levels("vtqueue_job_due", WAITING)
-LEVELS_OF_NAME = levels("vtqueue_job_queue", OF_NAME)
-LEVELS_OF_BEST = levels("vtqueue_job_queue", OF_BEST, first="best.priority")
-
-# Always true, but declared improbable, twice, so that the planner of SQLite (3.38 to 3.40) expects hardly any levels.
-# Else, after ANALYZE, it expects four billion, and puts a Bloom filter before the index of the jobs. That is built from
-# all rows for each statement, and, because the index has an expression, it is built wrong: nothing would be due.
-LEVEL_HINT = "likelihood(level.priority IS NOT NULL, 1e-9) AND likelihood(level.priority IS NOT NULL, 1e-9)"
-
+# A clock that was ahead may have put what is due later into the line: it is left there until its time.
 DUE = "job.due_at <= :now"
 MAY_BE_LIMITED = "(job.concurrency_key IS NOT NULL OR job.rate_key IS NOT NULL)"
 FRESH = "job.claims = 0 AND job.max_attempts <> 1 AND job.start_by IS NULL AND job.unique_until <> 'start'"
@@ -90,58 +80,46 @@ SHORT_ROW = "due.rowid, due.priority, due.due_at, due.claims, due.fresh, due.tas
 DUE_ROW = f"""CASE WHEN due.with_keys
     THEN json_array({SHORT_ROW}, due.queue_name, due.concurrency_key, due.rate_key, due.moved_from, due.ordered)
     ELSE json_array({SHORT_ROW}) END"""
+ORDER = "ORDER BY job.priority DESC, job.due_at, job.rowid"
 
 
-def due_statement(index: str, rows: str) -> str:
-    """Return the statement that finds which of these rows are due; the index has them in claim order."""
-    return f"""{levels(index, rows)}
-SELECT json_group_array({DUE_ROW}) FROM (
-    SELECT {DUE_VALUES}
-    FROM level CROSS JOIN vtqueue_job AS job INDEXED BY {index}
-    WHERE {LEVEL_HINT} AND {rows} AND job.priority = level.priority AND {DUE}
-    LIMIT :limit
-) AS due"""
+def first_ready(index: str, rows: str, values: str = "job.rowid", limit: str = ":limit") -> str:
+    """Return the query of the first due rows among READY ones; the index has these in claim order."""
+    return f"""
+    SELECT {values} FROM vtqueue_job AS job INDEXED BY {index}
+    WHERE {IS_READY} AND {rows} AND {DUE} {ORDER} LIMIT {limit}"""
 
 
-DUE_ALL = due_statement("vtqueue_job_due", WAITING)
-DUE_OF_ONE = due_statement("vtqueue_job_queue", f"job.queue_name = :name AND {WAITING}")
+def due_statement(found: str) -> str:
+    """Return the statement that finds due rows, as one value."""
+    return f"SELECT json_group_array({DUE_ROW}) FROM ({found}\n) AS due"
 
-# A merge: ``best`` is a priority queue in claim order (the meaning of ORDER BY in a recursive CTE), with the first due
-# row of each name at its start. Each row that leaves it belongs to the result, and the next row of its name takes its
-# place: the next of the same instant, else of the same priority, else the first of a lower priority. Two ranges find
-# the first two, for with one comparison of row values SQLite would walk over all rows of an instant again and again.
-# The first range has no DUE: with it SQLite would walk a range of due_at instead of using the equality.
+
+DUE_ALL = due_statement(first_ready("vtqueue_job_ready", OF_ALL, DUE_VALUES))
+DUE_OF_ONE = due_statement(first_ready("vtqueue_job_queue", OF_ONE, DUE_VALUES))
+
+# Several queues are merged: the first row of each, and for each row that is taken the next one of its queue, by one
+# seek: of the same instant, else a later one, else one of a lower priority.
+NEXT = f"""
+            SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_queue
+            WHERE {IS_READY} AND job.queue_name = line.name AND {OF_KIND}"""
+NEXT_OF_QUEUE = f"""coalesce(
+            ({NEXT} AND job.priority = line.priority AND job.due_at = line.due_at AND job.rowid > line.handle
+            ORDER BY job.rowid LIMIT 1),
+            ({NEXT} AND job.priority = line.priority AND job.due_at > line.due_at AND {DUE}
+            ORDER BY job.due_at, job.rowid LIMIT 1),
+            ({NEXT} AND job.priority < line.priority AND {DUE} {ORDER} LIMIT 1)
+        )"""
+PLACE = "own.queue_name, own.priority, own.due_at, own.rowid"
 DUE_NAMED = f"""
-WITH RECURSIVE best(name, rowid, priority, due_at) AS (
-    SELECT name.value, job.rowid, job.priority, job.due_at
-    FROM json_each(:names) AS name CROSS JOIN vtqueue_job AS job
-    WHERE job.rowid = (
-        {LEVELS_OF_NAME}
-        SELECT job.rowid FROM level CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_queue
-        WHERE {LEVEL_HINT} AND {OF_NAME} AND job.priority = level.priority AND {DUE} LIMIT 1
-    )
+WITH RECURSIVE line(name, priority, due_at, handle) AS (
+    SELECT {PLACE} FROM json_each(:names) AS name CROSS JOIN vtqueue_job AS own
+    WHERE own.rowid = ({first_ready("vtqueue_job_queue", OF_NAME, limit="1")})
     UNION ALL
-    SELECT best.name, job.rowid, job.priority, job.due_at
-    FROM best CROSS JOIN vtqueue_job AS job
-    WHERE job.rowid = coalesce((
-        SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_queue
-        WHERE {OF_BEST} AND job.priority = best.priority AND job.due_at = best.due_at
-          AND job.rowid > best.rowid LIMIT 1
-    ), (
-        SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_queue
-        WHERE {OF_BEST} AND job.priority = best.priority AND job.due_at > best.due_at AND {DUE} LIMIT 1
-    ), (
-        {LEVELS_OF_BEST}
-        SELECT job.rowid FROM level CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_queue
-        WHERE {LEVEL_HINT} AND level.priority < best.priority
-          AND {OF_BEST} AND job.priority = level.priority AND {DUE} LIMIT 1
-    ))
-    ORDER BY 3 DESC, 4, 2
-    LIMIT :limit
+    SELECT {PLACE} FROM line CROSS JOIN vtqueue_job AS own WHERE own.rowid = {NEXT_OF_QUEUE}
+    ORDER BY 2 DESC, 3, 4 LIMIT :limit
 )
-SELECT json_group_array({DUE_ROW}) FROM (
-    SELECT {DUE_VALUES} FROM best CROSS JOIN vtqueue_job AS job WHERE job.rowid = best.rowid
-) AS due"""
+{due_statement(f"SELECT {DUE_VALUES} FROM line CROSS JOIN vtqueue_job AS job WHERE job.rowid = line.handle")}"""
 
 # Of all queues and kinds: it finds what no claim looks at, as where a queue has no worker. A job that has used an
 # attempt has no start_by any more.
@@ -155,31 +133,35 @@ SELECT json_group_array({DUE_ROW}) FROM (
 OVERDUE_AMONG = f"""
 SELECT json_group_array({DUE_ROW}) FROM (
     SELECT {DUE_VALUES} FROM vtqueue_job AS job
-    WHERE job.id IN (SELECT value FROM json_each(:ids)) AND +job.state = 'READY' AND +job.start_by <= :now
-      AND (job.lease_until IS NULL OR job.lease_until <= :now)
+    WHERE job.id IN (SELECT value FROM json_each(:ids)) AND +job.finished_at IS NULL AND +job.start_by <= :now
+      AND (job.lease_until IS NULL OR job.worker_id = '' AND job.lease_until <= :now)
 ) AS due"""
 
-WAITING_AT_LEVEL = f"{WAITING} AND job.priority = level.priority"
-EARLIEST_ALL = f"""{LEVELS}
-SELECT min((
-    SELECT job.due_at FROM vtqueue_job AS job INDEXED BY vtqueue_job_due
-    WHERE {WAITING_AT_LEVEL} ORDER BY job.due_at LIMIT 1
-)) FROM level WHERE level.priority IS NOT NULL"""
 
+def earliest(ready: str, aside: str, rows: str) -> str:
+    """Return the query of the earliest time among these rows: of the first that is due, in the line, or to wake."""
+    first = f"SELECT job.due_at FROM vtqueue_job AS job INDEXED BY {ready} WHERE {IS_READY} AND {rows}"
+    return f"""
+    SELECT min(found.value) FROM (
+        SELECT coalesce(({first} AND {DUE} {ORDER} LIMIT 1), ({first} {ORDER} LIMIT 1)) AS value
+        UNION ALL
+        SELECT (SELECT job.wake_at FROM vtqueue_job AS job INDEXED BY {aside}
+            WHERE {rows} AND {IS_ASIDE} ORDER BY job.wake_at LIMIT 1)
+    ) AS found"""
+
+
+EARLIEST_ALL = earliest("vtqueue_job_ready", "vtqueue_job_wake", OF_ALL)
 EARLIEST_NAMED = f"""
-SELECT min((
-    {LEVELS_OF_NAME}
-    SELECT min((
-        SELECT job.due_at FROM vtqueue_job AS job INDEXED BY vtqueue_job_queue
-        WHERE job.queue_name = name.value AND {WAITING_AT_LEVEL} ORDER BY job.due_at LIMIT 1
-    )) FROM level WHERE level.priority IS NOT NULL
-)) FROM json_each(:names) AS name"""
+SELECT min(({earliest("vtqueue_job_queue", "vtqueue_job_aside", OF_NAME)})) FROM json_each(:names) AS name"""
 
-# Hidden rows that may become visible again, of the queues that have any: rows that were given back and are hidden for a
-# moment (no worker_id), and rows whose lease has ended, if the holder has had the time to renew it (core/grace.py).
-NAME_HINT = LEVEL_HINT.replace("level.priority", "name.value")
+# Rows whose lease has ended, of the queues that have any: if the holder has had the time to renew it (core/grace.py),
+# or gave it back as it ended (no worker_id).
+#
+# The hint is always true, but declared improbable, twice, so that the planner of SQLite (3.38 to 3.40) expects hardly
+# any names. Else, after ANALYZE, it expects four billion, and puts a Bloom filter before the index of the jobs. That is
+# built from all rows for each statement, and, because the index has an expression, it is built wrong.
+NAME_HINT = "likelihood(name.value IS NOT NULL, 1e-9) AND likelihood(name.value IS NOT NULL, 1e-9)"
 GRACE = f"min(job.lease_us / {grace.GRACE_DIVISOR}, :grace)"
-HIDDEN_OF_NAME = "job.queue_name = name.value AND (job.task_path = '') = :raw"
 IN_SCOPE = "(:names IS NULL OR name.value IN (SELECT value FROM json_each(:names)))"
 ENDED = f"""job.lease_until <= :now
       AND (job.worker_id IN ('', :own) OR job.lease_until + {GRACE} <= :now
@@ -200,10 +182,10 @@ REAPPEARS = f"""job.copies IS NOT NULL AND job.started_at IS NOT NULL AND job.ca
       END"""
 NOT_RUN_BY_WORKER = "(job.copies IS NULL OR :worker = '' OR instr(job.copies, json_quote(:worker)) = 0)"
 ENDED_LEASES = f"""
-SELECT json_group_array(json_array(ended.rowid, ended.lease_ended)) FROM (
-    SELECT job.rowid, job.state = 'RUNNING' AS lease_ended
-    FROM {NAMES_HIDDEN} AS name CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_hidden
-    WHERE {NAME_HINT} AND {IN_SCOPE} AND {HIDDEN_OF_NAME} AND {ENDED}
+SELECT json_group_array(ended.rowid) FROM (
+    SELECT job.rowid
+    FROM {NAMES_HELD} AS name CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_held
+    WHERE {NAME_HINT} AND {IN_SCOPE} AND {OF_NAME} AND {ENDED}
       AND NOT (:overflow AND {REAPPEARS})
     LIMIT :limit
 ) AS ended"""
@@ -211,9 +193,9 @@ SELECT json_group_array(json_array(ended.rowid, ended.lease_ended)) FROM (
 # The time at which the first of these leases may be taken, or a bit later: half a second at the most.
 FIRST_LEASE_END = f"""
 SELECT min((
-    SELECT job.lease_until + {GRACE} FROM vtqueue_job AS job INDEXED BY vtqueue_job_hidden
-    WHERE {HIDDEN_OF_NAME} AND job.lease_until IS NOT NULL AND {NOT_RUN_BY_WORKER} ORDER BY job.lease_until LIMIT 1
-)) FROM {NAMES_HIDDEN} AS name WHERE {IN_SCOPE}"""
+    SELECT job.lease_until + {GRACE} FROM vtqueue_job AS job INDEXED BY vtqueue_job_held
+    WHERE {OF_NAME} AND job.lease_until IS NOT NULL AND {NOT_RUN_BY_WORKER} ORDER BY job.lease_until LIMIT 1
+)) FROM {NAMES_HELD} AS name WHERE {IN_SCOPE}"""
 
 
 class SQLiteDue(SQLiteConnection):
@@ -224,7 +206,7 @@ class SQLiteDue(SQLiteConnection):
         return sorted({name for (name,) in rows})[:limit]
 
     def first_due(self, scope: Scope) -> int | None:
-        values = scope_values(scope)
+        values = {**scope_values(scope), "now": self.now()}
         due_at = None
         if scope.jobs_left != 0:
             due_at = self._value(EARLIEST_ALL if scope.queues is None else EARLIEST_NAMED, values)
@@ -235,9 +217,19 @@ class SQLiteDue(SQLiteConnection):
 
     def ended(
         self, scope: Scope, limit: int, now: int, grace_period: grace.GracePeriod, *, overflow: bool = False
-    ) -> list[HiddenRow]:
+    ) -> list[Handle]:
         values = {**scope_values(scope), **grace_period._asdict(), "rest": grace.REST, "now": now, "limit": limit}
-        return [HiddenRow(*row) for row in self._list(ENDED_LEASES, {**values, "overflow": int(overflow)})]
+        return self._list(ENDED_LEASES, {**values, "overflow": int(overflow)})
+
+    def wake(self, scope: Scope, now: int, limit: int) -> int:
+        return self._run(WAKE_ALL if scope.queues is None else WAKE_NAMED, self._woken(scope, now, limit))
+
+    def to_wake(self, scope: Scope, now: int, limit: int) -> int:
+        sql = ANY_TO_WAKE if scope.queues is None else ANY_NAMED_TO_WAKE
+        return int(self._value(sql, self._woken(scope, now, limit)))
+
+    def _woken(self, scope: Scope, now: int, limit: int) -> Mapping[str, Any]:
+        return {**scope_values(scope), "now": now, "limit": limit}
 
     def due(self, scope: Scope, limit: int, now: int, *, named: bool = False) -> list[Due]:
         values = {**scope_values(scope), "now": now, "limit": limit, "named": int(named)}

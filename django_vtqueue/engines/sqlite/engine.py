@@ -13,13 +13,10 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import BigIntegerField
 from django.db.models.expressions import RawSQL
 
-from ...core import history, states
-from ...core.clock import SECOND
-from ...core.ids import first_id
+from ...core import history
 from ...core.job import ClaimKey, Handle, HeldJob, NewJobs, Progress, StoredJob
 from ..base import Engine
 from ..portable import parts
-from . import clock_repair
 from . import statements as sql
 from .connection import all_rows
 from .cursor import has_open_cursor
@@ -51,9 +48,15 @@ def _common(new: NewJobs) -> dict[str, Any]:
     }
 
 
+def _moments(new: NewJobs) -> dict[str, Any]:
+    """Return the moments of new jobs beside ``due_at``, those that they have."""
+    moments = {} if new.start_by is None else {"start_by": new.start_by}
+    return moments if new.wake_at is None else {**moments, "wake_at": new.wake_at}
+
+
 def _options(new: NewJobs) -> dict[str, Any]:
     """Return the options of the only new job, those that it has."""
-    options: dict[str, Any] = {} if new.start_by is None else {"start_by": new.start_by}
+    options: dict[str, Any] = _moments(new)
     if new.unique_keys and new.unique_keys[0] is not None:
         options |= {"unique_key": new.unique_keys[0], "unique_until": new.unique_until}
     if new.concurrency_keys or new.rate_keys or new.parent_id:
@@ -77,12 +80,10 @@ class SQLiteEngine(SQLiteDue, SQLiteSettling, SQLiteOverflow, SQLiteLimits, SQLi
         connection, values = self._connected(), _common(new)
         if len(new.jobs) == 1:
             [(values["id"], values["payload"])] = new.jobs
-            if new.start_by is None:
-                self._write(connection, sql.INSERT, values)
-            else:
-                self._write(connection, sql.insert_with(("start_by",)), {**values, "start_by": new.start_by})
+            options = _moments(new)
+            self._write(connection, sql.insert_with((*options,)), values | options)
         else:
-            values["start_by"] = new.start_by
+            values |= {"start_by": new.start_by, "wake_at": new.wake_at, "state": new.state}
             with self._transaction(connection, always):
                 for _, some in parts(new.jobs, itemgetter(1)):
                     self._run(sql.INSERT_MANY, {"jobs": json.dumps(dict(some)), **values})
@@ -105,6 +106,7 @@ class SQLiteEngine(SQLiteDue, SQLiteSettling, SQLiteOverflow, SQLiteLimits, SQLi
 
     def _insert_many(self, new: NewJobs) -> dict[int, tuple[str, str]]:
         options = {"start_by": new.start_by, "unique_until": new.unique_until, "parent_id": new.parent_id}
+        options |= {"wake_at": new.wake_at, "state": new.state}
         values = {**_common(new), **options, "ordered": int(new.ordered), "replace": new.replace}
         none: list[str | None] = [None] * len(new.jobs)
         keys = (new.unique_keys or none, new.concurrency_keys or none, new.rate_keys or none)
@@ -125,9 +127,6 @@ class SQLiteEngine(SQLiteDue, SQLiteSettling, SQLiteOverflow, SQLiteLimits, SQLi
 
     def pauses(self) -> dict[str, int | None]:
         return dict(self._rows(sql.PAUSES, {}))
-
-    def unhide(self, handles: Sequence[Handle]) -> None:
-        self._run(sql.UNHIDE, {"rowids": json.dumps(handles)})
 
     def lease(
         self, handles: Sequence[Handle], worker_id: str, now: int, lease_us: int | None, attempts: int = 1
@@ -165,7 +164,7 @@ class SQLiteEngine(SQLiteDue, SQLiteSettling, SQLiteOverflow, SQLiteLimits, SQLi
         values = {"ids": json.dumps(job_ids), "now": now}
         self._run(sql.REQUEST_CANCEL, {**values, "by": by})
         changed = self._list(sql.CANCEL_REQUESTED_NOW, values)
-        waiting = [rowid for _, rowid, state in changed if state == states.READY]
+        waiting = [rowid for _, rowid, waits in changed if waits]
         return {job_id for job_id, _, _ in changed}, list(self.read(waiting).values()) if waiting else []
 
     def cancel_requests(self, jobs: Sequence[HeldJob]) -> dict[ClaimKey, str]:
@@ -198,9 +197,9 @@ class SQLiteEngine(SQLiteDue, SQLiteSettling, SQLiteOverflow, SQLiteLimits, SQLi
     def handle(self) -> RawSQL:
         return RawSQL("vtqueue_job.rowid", (), BigIntegerField())
 
-    def by_key(self, table: str) -> str:
+    def by_index(self, table: str, index: str) -> str:
         # Where ANALYZE has found a few rows all of them are walked over from then on, however many there are now.
-        return f" INDEXED BY sqlite_autoindex_{table}_1"
+        return f" INDEXED BY {index or f'sqlite_autoindex_{table}_1'}"
 
     def prune(self, now: int, limit: int) -> int:
         values = {"now": now, "limit": limit}
@@ -208,13 +207,3 @@ class SQLiteEngine(SQLiteDue, SQLiteSettling, SQLiteOverflow, SQLiteLimits, SQLi
             return 0
         with self.transaction():
             return sum(self._run(prune, values) for prune in (sql.PRUNE_JOBS, sql.PRUNE_LETTERS, sql.PRUNE_PAUSES))
-
-    def clock_was_ahead(self, now: int) -> bool:
-        return bool(self._value(clock_repair.CLOCK_WAS_AHEAD, {"now": now, "first_id": first_id(now + SECOND)}))
-
-    def stamped_ahead(self, after: Handle, now: int, limit: int) -> tuple[list[Handle], Handle | None]:
-        rows = self._list(clock_repair.STAMPED_AHEAD, {"after": after, "now": now, "limit": limit})
-        return [rowid for rowid, ahead in rows if ahead], rows[-1][0] if len(rows) == limit else None
-
-    def repair_stamps(self, handles: Sequence[Handle], now: int) -> int:
-        return self._run(clock_repair.REPAIR_STAMPS, {"rowids": json.dumps(handles), "now": now})

@@ -5,12 +5,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ...core.clock import LAST_INSTANT
 from ...core.job import Handle
-from ..contract_parts import IS_BOOKED, IS_PARKED, Booked, Known, Parked, RateState
+from ..contract_parts import BOOKED_FOR, IS_BLOCKED, IS_BOOKED, Booked, Known, Parked, RateState
 from .connection import SQLiteConnection
 
 HELD_OF_QUEUES = """
 SELECT json_group_object(name.value, (
-    SELECT count(*) FROM vtqueue_job AS job INDEXED BY vtqueue_job_hidden
+    SELECT count(*) FROM vtqueue_job AS job INDEXED BY vtqueue_job_held
     WHERE job.queue_name = name.value AND job.lease_until IS NOT NULL
       AND NOT (job.task_path = '' AND job.concurrency_key IS NOT NULL)
 )) FROM json_each(:asked, '$[0]') AS name"""
@@ -31,59 +31,59 @@ FIRST_OF_KEYS = f"""
 SELECT json_group_object(key.value, {FIRST_IN_ORDER}) FROM json_each(:asked, '$[2]') AS key"""
 
 PARK = f"""
-UPDATE vtqueue_job SET moved_from = coalesce(moved_from, due_at), due_at = {LAST_INSTANT}
+UPDATE vtqueue_job
+SET state = 'BLOCKED', due_at = coalesce(moved_from, due_at), wake_at = {LAST_INSTANT}, moved_from = NULL
 WHERE rowid IN (SELECT value FROM json_each(:rowids))"""
 
 # Mostly none is: asking takes half as long as an UPDATE that changes nothing.
 WITH_PARKED = f"""
 SELECT key.value FROM json_each(:keys) AS key WHERE EXISTS (
-    SELECT 1 FROM vtqueue_job AS job INDEXED BY vtqueue_job_parked
-    WHERE {IS_PARKED} AND job.concurrency_key = key.value
+    SELECT 1 FROM vtqueue_job AS job INDEXED BY vtqueue_job_blocked
+    WHERE {IS_BLOCKED} AND job.concurrency_key = key.value
 )"""
 
 # Of these keys the first parked job of each queue that has some, found by one seek: of those in order, or the others.
-NEXT_PARKED = f"""SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_parked
-        WHERE {IS_PARKED} AND job.ordered = :ordered"""
+NEXT_PARKED = f"""SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_blocked
+        WHERE {IS_BLOCKED} AND job.ordered = :ordered"""
 FIRST_PARKED = f"""
 WITH RECURSIVE first(key, name, handle) AS (
     SELECT own.concurrency_key, own.queue_name, own.rowid
     FROM json_each(:keys) AS key CROSS JOIN vtqueue_job AS own WHERE own.rowid = (
         {NEXT_PARKED} AND job.concurrency_key = key.value
-        ORDER BY job.queue_name, job.priority DESC, job.moved_from LIMIT 1
+        ORDER BY job.queue_name, job.priority DESC, job.due_at LIMIT 1
     )
     UNION ALL
     SELECT own.concurrency_key, own.queue_name, own.rowid
     FROM first CROSS JOIN vtqueue_job AS own WHERE own.rowid = (
         {NEXT_PARKED} AND job.concurrency_key = first.key AND job.queue_name > first.name
-        ORDER BY job.queue_name, job.priority DESC, job.moved_from LIMIT 1
+        ORDER BY job.queue_name, job.priority DESC, job.due_at LIMIT 1
     )
 )"""
 PARKED_IN = f"{FIRST_PARKED} SELECT json_group_array(json_array(first.key, first.name)) FROM first"
 
-# The pluses keep the planner off the indexes of what is moved, which it prefers after an ANALYZE of long ago.
-STILL_PARKED = f"""+finished_at IS NULL AND +lease_until IS NULL AND +moved_from IS NOT NULL
-  AND due_at = {LAST_INSTANT}"""
+# The plus keeps the planner off the index of what is blocked, which it prefers after an ANALYZE of long ago.
+STILL_BLOCKED = "+state = 'BLOCKED'"
 # And the first in order of each key, if it is parked.
 UNPARK_ONE = f"""
-UPDATE vtqueue_job SET due_at = moved_from, moved_from = NULL
+UPDATE vtqueue_job SET state = 'READY', wake_at = NULL
 WHERE rowid IN (
     {FIRST_PARKED} SELECT first.handle FROM first UNION ALL SELECT {FIRST_IN_ORDER} FROM json_each(:keys) AS key
-) AND {STILL_PARKED}"""
+) AND {STILL_BLOCKED}"""
 
 UNPARK = f"""
-UPDATE vtqueue_job SET due_at = moved_from, moved_from = NULL
+UPDATE vtqueue_job SET state = 'READY', wake_at = NULL
 WHERE rowid IN (
-    SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_parked
-    WHERE {IS_PARKED} AND job.concurrency_key = :key AND job.ordered = :ordered AND job.queue_name = :name
-    ORDER BY job.priority DESC, job.moved_from LIMIT :limit
+    SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_blocked
+    WHERE {IS_BLOCKED} AND job.concurrency_key = :key AND job.ordered = :ordered AND job.queue_name = :name
+    ORDER BY job.priority DESC, job.due_at LIMIT :limit
 )"""
 
 UNPARK_ROWS = f"""
-UPDATE vtqueue_job SET due_at = moved_from, moved_from = NULL
-WHERE rowid IN (SELECT value FROM json_each(:rowids)) AND {STILL_PARKED}"""
+UPDATE vtqueue_job SET state = 'READY', wake_at = NULL
+WHERE rowid IN (SELECT value FROM json_each(:rowids)) AND {STILL_BLOCKED}"""
 
 # The distinct keys, each found by one seek.
-NEXT_KEY = f"SELECT job.concurrency_key FROM vtqueue_job AS job INDEXED BY vtqueue_job_parked WHERE {IS_PARKED}"
+NEXT_KEY = f"SELECT job.concurrency_key FROM vtqueue_job AS job INDEXED BY vtqueue_job_blocked WHERE {IS_BLOCKED}"
 PARKED = f"""
 WITH RECURSIVE found(key) AS (
     SELECT ({NEXT_KEY} AND job.concurrency_key > :after ORDER BY job.concurrency_key LIMIT 1)
@@ -92,14 +92,14 @@ WITH RECURSIVE found(key) AS (
     FROM found WHERE found.key IS NOT NULL LIMIT :limit
 )
 SELECT json_group_array(json_array(found.key, first.queue_name, first.task_path, CASE WHEN first.ordered THEN (
-    SELECT job.lease_until IS NULL AND job.moved_from IS NOT NULL AND job.due_at = {LAST_INSTANT}
+    SELECT {IS_BLOCKED}
     FROM vtqueue_job AS job INDEXED BY vtqueue_job_key_order
     WHERE job.concurrency_key = found.key AND job.ordered > 0 AND job.finished_at IS NULL ORDER BY job.rowid LIMIT 1
 ) END))
 FROM found CROSS JOIN vtqueue_job AS first WHERE found.key IS NOT NULL AND first.rowid = (
-    SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_parked
-    WHERE {IS_PARKED} AND job.concurrency_key = found.key
-    ORDER BY job.ordered, job.queue_name, job.priority DESC, job.moved_from LIMIT 1
+    SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_blocked
+    WHERE {IS_BLOCKED} AND job.concurrency_key = found.key
+    ORDER BY job.ordered, job.queue_name, job.priority DESC, job.due_at LIMIT 1
 )"""
 
 RATES = """
@@ -118,19 +118,20 @@ ON CONFLICT (key) DO UPDATE SET next_at = excluded.next_at, interval_us = exclud
 FORGET_RATES = "DELETE FROM vtqueue_rate WHERE key IN (SELECT value FROM json_each(:keys))"
 
 LAST_BOOKED = f"""
-SELECT json_group_object(last.rate_key, json_array(last.due_at, last.task_path))
+SELECT json_group_object(last.rate_key, json_array(coalesce(last.wake_at, last.due_at), last.task_path))
 FROM json_each(:asked, '$[4]') AS key CROSS JOIN vtqueue_job AS last WHERE last.rowid = (
     SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_booked
-    WHERE {IS_BOOKED} AND job.rate_key = key.value ORDER BY job.due_at DESC LIMIT 1
+    WHERE {IS_BOOKED} AND job.rate_key = key.value ORDER BY {BOOKED_FOR} DESC LIMIT 1
 )"""
 BOOK = """
-UPDATE vtqueue_job SET moved_from = coalesce(moved_from, due_at), due_at = json_extract(mine.value, '$[1]')
+UPDATE vtqueue_job
+SET state = 'SCHEDULED', moved_from = coalesce(moved_from, due_at), wake_at = json_extract(mine.value, '$[1]')
 FROM json_each(:moments) AS mine WHERE vtqueue_job.rowid = json_extract(mine.value, '$[0]')"""
 UNBOOK = f"""
-UPDATE vtqueue_job SET due_at = moved_from, moved_from = NULL
+UPDATE vtqueue_job SET state = 'READY', due_at = moved_from, wake_at = NULL, moved_from = NULL
 WHERE rowid IN (
     SELECT job.rowid FROM vtqueue_job AS job INDEXED BY vtqueue_job_booked
-    WHERE {IS_BOOKED} AND job.rate_key = :key AND job.due_at > :after ORDER BY job.due_at DESC LIMIT :limit
+    WHERE {IS_BOOKED} AND job.rate_key = :key AND {BOOKED_FOR} > :after ORDER BY {BOOKED_FOR} DESC LIMIT :limit
 )"""
 
 # One statement for all: a step takes longer in Python than in SQLite, also where it finds nothing to do (measured).

@@ -17,8 +17,8 @@ SELECT json_group_array(
     json_array(found.rowid, found.priority, found.due_at, found.claims, 0, found.task_path)
 ) FROM (
     SELECT job.rowid, job.priority, job.due_at, job.claims, job.task_path
-    FROM {due.NAMES_HIDDEN} AS name CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_hidden
-    WHERE {due.NAME_HINT} AND {due.IN_SCOPE} AND {due.HIDDEN_OF_NAME} AND {due.ENDED} AND {due.REAPPEARS}
+    FROM {due.NAMES_HELD} AS name CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_held
+    WHERE {due.NAME_HINT} AND {due.IN_SCOPE} AND {due.OF_NAME} AND {due.ENDED} AND {due.REAPPEARS}
       AND {due.NOT_RUN_BY_WORKER}
     ORDER BY job.priority DESC, job.due_at, job.rowid LIMIT :limit
 ) AS found"""
@@ -52,11 +52,12 @@ UPDATE vtqueue_job
 SET worker_id = :holder, started_at = :since, copies = :copies, history = :history, lease_until = :lease_until
 WHERE id = :id AND claims = :claims AND worker_id = :worker_id AND state = 'RUNNING'"""
 
-# What a worker holds by the last claim of a row, and the rows in which it is one of the copies.
+# What a worker holds by the last claim of a row, and the rows in which it is one of the copies. "" is no worker, but
+# what one gave back.
 HELD_BY = f"""
-SELECT {COLUMNS} FROM vtqueue_job WHERE worker_id = :worker_id AND state = 'RUNNING'
+SELECT {COLUMNS} FROM vtqueue_job WHERE worker_id = :worker_id AND worker_id > '' AND state = 'RUNNING'
 UNION ALL
-SELECT {COLUMNS} FROM {due.NAMES_HIDDEN} AS name CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_hidden
+SELECT {COLUMNS} FROM {due.NAMES_HELD} AS name CROSS JOIN vtqueue_job AS job INDEXED BY vtqueue_job_held
 WHERE {due.NAME_HINT} AND queue_name = name.value AND lease_until IS NOT NULL
   AND instr(copies, json_quote(:worker_id)) > 0 AND worker_id <> :worker_id"""
 

@@ -34,11 +34,13 @@ class Values:
 
 GUARDED = ("job.id", "job.claims", "job.worker_id")  # in the order of GUARD
 DONE = Values("job.claims", "attempts", "finished_at", "kept_until", "result", "job.started_at")
-SETTLED = Values(*GUARDED, "attempts", "due_at", "history", "job.started_at", "hidden_until", "job.moved_from")
+SETTLED = Values(
+    *(*GUARDED, "attempts", "due_at", "history", "job.started_at", "held_until", "job.moved_from", "wake_at", "state"),
+)
 FAILURE = ("failure.exception_class", "failure.message", "failure.fingerprint")
 BURIED = Values(*GUARDED, "finished_at", "kept_until", "history", *FAILURE, "attempts", "job.started_at")
 WAITING = ("waiting.kind", "waiting.name", "waiting.until", "waiting.since", "waiting.text")
-WAITS = Values(*GUARDED, "attempts", "job.started_at", *WAITING)
+WAITS = Values(*GUARDED, "attempts", "job.started_at", *WAITING, "state")
 
 # Before WAIT and MAKE_READY. OR IGNORE: another job may have the key by now. A durable task that has begun does not
 # start anew, so it must not stand for what is published from now on.
@@ -65,7 +67,8 @@ WHERE vtqueue_job.id = mine.key AND vtqueue_job.claims = {DONE.claims}
 # that has used an attempt has started, so it cannot expire any more.
 MAKE_READY = f"""
 UPDATE vtqueue_job
-SET state = 'READY', worker_id = '', copies = NULL, lease_until = {SETTLED.hidden_until},
+SET state = CASE WHEN {SETTLED.held_until} IS NULL THEN {SETTLED.state} ELSE 'RUNNING' END, worker_id = '',
+    copies = NULL, lease_until = {SETTLED.held_until}, wake_at = {SETTLED.wake_at},
     attempts = {SETTLED.attempts}, due_at = coalesce({SETTLED.due_at}, due_at),
     history = coalesce({SETTLED.history}, history), started_at = {SETTLED.started_at},
     moved_from = CASE WHEN {SETTLED.due_at} IS NULL THEN {SETTLED.moved_from} END,
@@ -74,20 +77,19 @@ FROM json_each(:settlements) AS mine WHERE {GUARD} AND cancelled_at IS NULL"""
 
 # A durable task that waits, or a job that is put off, uses no attempt, and a task that waits does not expire. What it
 # waits for may have come since its code looked; see steps.py.
+HAS_COME = f"""CASE {WAITS.kind}
+        WHEN 'event' THEN EXISTS (
+            SELECT 1 FROM json_each(steps, '$.events') AS event WHERE json_extract(event.value, '$.name') = {WAITS.name}
+        )
+        WHEN 'gather' THEN NOT {UNFINISHED_CHILD}
+    END"""
 WAIT = f"""
 UPDATE vtqueue_job
-SET state = 'READY', worker_id = '', copies = NULL, lease_until = NULL, attempts = {WAITS.attempts},
-    started_at = {WAITS.started_at},
+SET state = CASE WHEN {HAS_COME} THEN 'READY' ELSE {WAITS.state} END,
+    due_at = CASE WHEN {HAS_COME} THEN min({WAITS.since}, {WAITS.until}) ELSE {WAITS.until} END,
+    wake_at = CASE WHEN {HAS_COME} THEN NULL ELSE {WAITS.until} END,
+    worker_id = '', copies = NULL, lease_until = NULL, attempts = {WAITS.attempts}, started_at = {WAITS.started_at},
     start_by = CASE WHEN {WAITS.kind} = 'snooze' AND {WAITS.attempts} = 0 THEN start_by END,
-    due_at = CASE
-        WHEN CASE {WAITS.kind}
-            WHEN 'event' THEN EXISTS (
-                SELECT 1 FROM json_each(steps, '$.events') AS event
-                WHERE json_extract(event.value, '$.name') = {WAITS.name}
-            )
-            WHEN 'gather' THEN NOT {UNFINISHED_CHILD}
-        END THEN min({WAITS.since}, {WAITS.until}) ELSE {WAITS.until}
-    END,
     steps = CASE {WAITS.kind} WHEN 'snooze' THEN steps
         ELSE json_set(coalesce(steps, '{{}}'), '$.waiting', json({WAITS.text})) END
 FROM json_each(:settlements) AS mine WHERE {GUARD} AND cancelled_at IS NULL"""
@@ -101,12 +103,12 @@ BURY = f"""
 INSERT OR REPLACE INTO vtqueue_deadletter (
     id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, unique_key, unique_until,
     concurrency_key, ordered, rate_key, parent_id, enqueued_at, started_at, kept_until, died_at, exception_class,
-    message, fingerprint, payload, history, steps, earlier_steps
+    message, fingerprint, metadata, payload, history, steps, earlier_steps
 ) SELECT
     vtqueue_job.id, queue_name, task_path, priority, claims, {BURIED.attempts}, max_attempts, worker_id,
     lease_us, unique_key, unique_until, concurrency_key, ordered, rate_key, parent_id, enqueued_at, {BURIED.started_at},
     {BURIED.kept_until}, {BURIED.finished_at}, {BURIED.exception_class}, {BURIED.message}, {BURIED.fingerprint},
-    payload, {BURIED.history}, steps, earlier_steps
+    metadata, payload, {BURIED.history}, steps, earlier_steps
 FROM json_each(:settlements) AS mine CROSS JOIN vtqueue_job WHERE {GUARD_OF_BURIAL}"""
 
 REMOVE_BURIED = f"""
@@ -127,7 +129,7 @@ class SQLiteSettling(SQLiteConnection, Settling):
     def settle(self, settlements: Sequence[Settlement]) -> set[ClaimKey]:
         dying = [item for item in settlements if item.state == states.FAILED]
         done = [item for item in settlements if item.state == states.SUCCESSFUL]
-        unfinished = [item for item in settlements if item.state == states.READY]
+        unfinished = [item for item in settlements if item.goes_on]
         large = [item for item in done if len(item.result or "") > LARGE]
         small = [item for item in done if len(item.result or "") <= LARGE] if large else done
         lost = self._bury(dying) if dying else set()

@@ -1,11 +1,11 @@
 """The statements of the queue on SQLite, each whole, with the reason for its shape.
 
-Those that find due rows and ended leases are in ``due.py``, those that settle in ``settling.py``, those that repair
-what a clock stamped that was ahead in ``clock_repair.py``; ``limits.py``, ``overflow.py``, ``steps.py`` have their own.
+Those that find due rows and ended leases are in ``due.py``, those that settle in ``settling.py``;
+``limits.py``, ``overflow.py``, ``steps.py`` have their own.
 
 ``(task_path = '')`` is 1 for raw payloads and 0 for tasks. It is a column of the claim indexes, so that a claim of one
-kind does not walk over rows of the other. A row waits if ``finished_at`` and ``lease_until`` are NULL, the condition of
-those indexes, and is held or hidden if ``lease_until`` is not: CHECKs tie both to its state.
+kind does not walk over rows of the other. CHECKs tie the columns to the state: ``wake_at`` is of SCHEDULED, WAITING and
+BLOCKED rows, ``lease_until`` of RUNNING ones, ``finished_at`` of SUCCESSFUL ones.
 """
 
 from functools import lru_cache
@@ -19,7 +19,7 @@ COLUMNS = """id, queue_name, task_path, priority, visible_at, claims, attempts, 
 COLUMNS_OF_LETTER = COLUMNS.replace("visible_at", "died_at").replace("due_at, copies", "died_at, NULL")
 
 COMMON = "id, queue_name, task_path, priority, max_attempts, lease_us, enqueued_at, due_at, payload"
-OPTIONAL = "unique_key, unique_until, concurrency_key, ordered, rate_key, parent_id, start_by"
+OPTIONAL = "unique_key, unique_until, concurrency_key, ordered, rate_key, parent_id, start_by, wake_at"
 
 
 @lru_cache
@@ -30,9 +30,10 @@ def insert_with(options: tuple[str, ...], if_taken: str = "") -> str:
     ``if_taken``: what is done if another job has the unique key.
     """
     names = (*COMMON.split(", "), *options)
+    state = "SCHEDULED" if "wake_at" in options else "READY"
     return f"""
 INSERT INTO vtqueue_job ({", ".join(names)}, claims, attempts, worker_id, state, history)
-VALUES ({", ".join(f":{name}" for name in names)}, 0, 0, '', 'READY', '[]'){if_taken}"""
+VALUES ({", ".join(f":{name}" for name in names)}, 0, 0, '', '{state}', '[]'){if_taken}"""
 
 
 INSERT = insert_with(())
@@ -40,18 +41,18 @@ INSERT = insert_with(())
 INSERT_MANY = """
 INSERT INTO vtqueue_job (
     id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, enqueued_at, state,
-    start_by, due_at, payload, history
+    start_by, due_at, wake_at, payload, history
 ) SELECT
-    key, :queue_name, :task_path, :priority, 0, 0, :max_attempts, '', :lease_us, :enqueued_at, 'READY',
-    :start_by, :due_at, value, '[]'
+    key, :queue_name, :task_path, :priority, 0, 0, :max_attempts, '', :lease_us, :enqueued_at, :state,
+    :start_by, :due_at, :wake_at, value, '[]'
 FROM json_each(:jobs)"""
 
 # The index of unique keys decides, so two publishers of one key at the same instant make one job. A conflict updates
 # the job that has the key in any case, since RETURNING gives the ids of changed rows only. The values change only if
 # that job is to be replaced, and waits (a durable task that has begun is not): then it is a fresh one with the same id.
-# One that was given back waits when its time to be hidden is over, whether a claim has unhidden it or not.
+# One that was given back waits when that moment is over, whether a claim has put it into the line or not.
 REPLACING = (
-    "CASE WHEN :replace AND (lease_until IS NULL OR state = 'READY' AND lease_until <= excluded.enqueued_at) "
+    "CASE WHEN :replace AND (lease_until IS NULL OR worker_id = '' AND lease_until <= excluded.enqueued_at) "
     "AND steps IS NULL AND task_path = excluded.task_path "
     "THEN {} ELSE vtqueue_job.{} END"
 )
@@ -61,6 +62,7 @@ ON CONFLICT (queue_name, unique_key)
 WHERE finished_at IS NULL AND unique_key IS NOT NULL AND NOT unique_until = 'started' DO """
 UPDATE_IF_TAKEN = f"""{IF_TAKEN}UPDATE
 SET attempts = {REPLACING.format("0", "attempts")}, moved_from = {REPLACING.format("NULL", "moved_from")},
+    lease_until = {REPLACING.format("NULL", "lease_until")},
     {", ".join(f"{name} = {REPLACING.format(f'excluded.{name}', name)}" for name in REPLACED)}
 RETURNING id, unique_key, task_path"""
 
@@ -71,18 +73,19 @@ INSERT INTO vtqueue_job ({COMMON}, {OPTIONAL}, claims, attempts, worker_id, stat
 SELECT
     json_extract(value, '$[0]'), :queue_name, :task_path, :priority, :max_attempts, :lease_us, :enqueued_at, :due_at,
     json_extract(value, '$[4]'), json_extract(value, '$[1]'), :unique_until, json_extract(value, '$[2]'),
-    :ordered, json_extract(value, '$[3]'), :parent_id, :start_by, 0, 0, '', 'READY', '[]'
+    :ordered, json_extract(value, '$[3]'), :parent_id, :start_by, :wake_at, 0, 0, '', :state, '[]'
 FROM json_each(:jobs) WHERE true{UPDATE_IF_TAKEN}"""
 
-# Waiting rows, and those that a worker gave back as it ended: they are hidden for a second, then until a claim unhides
-# them. It reads the index alone; the hint is for statistics of a time when there were few rows.
+# What is held by no one, with what a worker gave back as it ended. It reads the indexes alone; the hints are for
+# statistics of a time when there were few rows.
 DEPTH = """
 SELECT count(*) FROM (
-    SELECT 1 FROM vtqueue_job INDEXED BY vtqueue_job_queue
-    WHERE queue_name = :name AND finished_at IS NULL AND lease_until IS NULL
+    SELECT 1 FROM vtqueue_job INDEXED BY vtqueue_job_queue WHERE queue_name = :name AND state = 'READY'
     UNION ALL
-    SELECT 1 FROM vtqueue_job INDEXED BY vtqueue_job_hidden
-    WHERE queue_name = :name AND (task_path = '') IN (0, 1) AND lease_until <= :now AND state = 'READY'
+    SELECT 1 FROM vtqueue_job INDEXED BY vtqueue_job_aside WHERE queue_name = :name AND wake_at IS NOT NULL
+    UNION ALL
+    SELECT 1 FROM vtqueue_job INDEXED BY vtqueue_job_held
+    WHERE queue_name = :name AND (task_path = '') IN (0, 1) AND lease_until <= :now AND worker_id = ''
     LIMIT :limit
 )"""
 
@@ -92,13 +95,10 @@ UPDATE vtqueue_job
 SET state = 'RUNNING', claims = min(claims + 1, {MOST_CLAIMS}),
     attempts = min(attempts + :attempts, {MOST_CLAIMS}), worker_id = :worker_id,
     started_at = CASE WHEN :attempts THEN :now END, lease_us = coalesce(:lease_us, lease_us),
-    lease_until = :now + coalesce(:lease_us, lease_us), moved_from = NULL, progress = NULL, progress_text = NULL,
+    lease_until = :now + coalesce(:lease_us, lease_us), wake_at = NULL, moved_from = NULL,
+    progress = NULL, progress_text = NULL,
     unique_until = CASE unique_until WHEN 'start' THEN 'started' ELSE unique_until END
 WHERE rowid IN (SELECT value FROM json_each(:rowids))"""
-
-UNHIDE = """
-UPDATE vtqueue_job SET lease_until = NULL
-WHERE rowid IN (SELECT value FROM json_each(:rowids)) AND +state = 'READY'"""
 
 READ = f"""
 SELECT json_group_array(json_array(rowid, {COLUMNS})) FROM vtqueue_job
@@ -107,9 +107,9 @@ WHERE rowid IN (SELECT value FROM json_each(:rowids))"""
 # The id, the claim number, the worker and the state guard every change by a holder, or in its name: renewals,
 # settlements, burials, progress, the start of an attempt. EXTEND, ACK, PASS_ON and the steps write the same guard out.
 #
-# These have no guard. They change a row of any holder: REQUEST_CANCEL, SEND_EVENT in steps.py, and REPAIR_STAMPS in
-# clock_repair.py. LEASE, UNHIDE and SHARE are given rows that the same transaction has found to be free, hidden or
-# with an ended lease, or has leased.
+# These have no guard. They change a row of any holder: REQUEST_CANCEL, SEND_EVENT in steps.py, and the repair of what
+# a clock has stamped (queue/clock_repair.py). LEASE and SHARE are given rows that the same transaction has found to be
+# free, or has leased.
 #
 # The pluses keep the planner off vtqueue_job_worker, which it prefers to the key after ANALYZE: it would read all rows
 # of a worker for each of them, or, if hardly anything was held at the time of ANALYZE, all that are held now.
@@ -118,7 +118,7 @@ OF_HOLDER = """
     AND +vtqueue_job.worker_id = json_extract(mine.value, '$[2]') AND +vtqueue_job.state = """
 GUARD = OF_HOLDER + "'RUNNING'"
 # of a burial: a job that waits may be cancelled, and has no holder
-GUARD_OF_BURIAL = OF_HOLDER + "CASE json_extract(mine.value, '$[2]') WHEN '' THEN 'READY' ELSE 'RUNNING' END"
+GUARD_OF_BURIAL = OF_HOLDER.removesuffix("AND +vtqueue_job.state = ") + "AND +vtqueue_job.finished_at IS NULL"
 
 
 def guard(job: HeldJob) -> tuple[str, int, str]:
@@ -155,7 +155,7 @@ WHERE id IN (SELECT value FROM json_each(:ids)) AND +finished_at IS NULL AND can
   AND {" AND ".join(f"queue_name NOT GLOB '{name}*'" for name in RESERVED_PREFIXES)}"""
 
 CANCEL_REQUESTED_NOW = """
-SELECT json_group_array(json_array(id, rowid, state)) FROM vtqueue_job
+SELECT json_group_array(json_array(id, rowid, worker_id = '')) FROM vtqueue_job
 WHERE id IN (SELECT value FROM json_each(:ids)) AND +finished_at IS NULL AND cancelled_at = :now"""
 
 CANCEL_REQUESTS = f"""
@@ -184,12 +184,12 @@ WHERE id IN (SELECT value FROM json_each(:ids))"""
 REQUEUE = """
 INSERT OR IGNORE INTO vtqueue_job (
     id, queue_name, task_path, priority, claims, attempts, max_attempts, worker_id, lease_us, unique_key, unique_until,
-    concurrency_key, ordered, rate_key, parent_id, enqueued_at, started_at, state, due_at, payload, history, steps,
-    earlier_steps
+    concurrency_key, ordered, rate_key, parent_id, enqueued_at, started_at, state, due_at, metadata, payload,
+    history, steps, earlier_steps
 ) SELECT
     id, coalesce(:queue_name, queue_name), task_path, coalesce(:priority, priority), claims, 0, max_attempts, '',
     lease_us, unique_key, replace(unique_until, 'started', 'start'), concurrency_key, ordered, rate_key, parent_id,
-    enqueued_at, started_at, 'READY', :now, payload,
+    enqueued_at, started_at, 'READY', :now, metadata, payload,
     CASE WHEN json_valid(history) THEN json_insert(history, '$[#]', json(
         CASE WHEN parent_id IS NULL OR EXISTS (
             SELECT 1 FROM (

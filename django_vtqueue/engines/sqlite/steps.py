@@ -11,7 +11,6 @@ from collections.abc import Collection
 from django.db.models import TextField
 from django.db.models.expressions import RawSQL
 
-from ...core.clock import LAST_INSTANT
 from ...core.job import HeldJob
 from ..contract_parts import DurableSteps, Noted
 from .connection import SQLiteConnection, all_rows
@@ -42,11 +41,9 @@ RETURNING length(CAST(steps AS BLOB)) + coalesce(length(CAST(earlier_steps AS BL
 )"""
 NOTE_ALL_STEPS = NOTE_STEPS.replace("start_by = NULL", "start_by = NULL, earlier_steps = :earlier")
 
-# A job that has begun to wait stands at the place that its wait has given it. A job that woke and then failed, before
-# it took what it had waited for, still has the wait in its steps, but it stands at the end of its backoff.
-AT_ITS_WAIT = f"due_at = coalesce(json_extract(steps, '$.waiting.until'), {LAST_INSTANT})"
-
-# A job that a limit has moved (``moved_from``) keeps its place, too: it comes by itself.
+# Only a WAITING job is woken: one that woke and then failed, before it took the event, still has the wait in its steps.
+WAITS_FOR_EVENT = """state = 'WAITING' AND json_extract(steps, '$.waiting.kind') = 'event'
+            AND json_extract(steps, '$.waiting.name') = :name"""
 SEND_EVENT = f"""
 UPDATE vtqueue_job
 SET steps = json_insert(
@@ -54,11 +51,9 @@ SET steps = json_insert(
             ELSE json_set(coalesce(steps, '{{{{}}}}'), '$.events', json_array()) END,
         '$.events[#]', json(:event)
     ),
-    due_at = CASE
-        WHEN state = 'READY' AND moved_from IS NULL AND json_extract(steps, '$.waiting.kind') = 'event'
-            AND json_extract(steps, '$.waiting.name') = :name AND {AT_ITS_WAIT}
-        THEN min(due_at, :now) ELSE due_at
-    END
+    due_at = CASE WHEN {WAITS_FOR_EVENT} THEN min(due_at, :now) ELSE due_at END,
+    wake_at = CASE WHEN {WAITS_FOR_EVENT} THEN NULL ELSE wake_at END,
+    state = CASE WHEN {WAITS_FOR_EVENT} THEN 'READY' ELSE state END
 WHERE {{}} AND NOT task_path = '' AND (steps IS NULL OR json_valid(steps))
 RETURNING queue_name, length(CAST(steps AS BLOB)) + coalesce(length(CAST(earlier_steps AS BLOB)), 0)"""
 EVENT_TO_ID = SEND_EVENT.format("id = :id AND +finished_at IS NULL")
@@ -78,21 +73,19 @@ UNFINISHED_CHILD = """EXISTS (
 
 # CASE: what is damaged in one row must not fail the settlement of its children.
 WAKE_PARENTS = f"""
-UPDATE vtqueue_job SET due_at = :now
-WHERE id IN (SELECT value FROM json_each(:ids)) AND +state = 'READY' AND due_at > :now AND moved_from IS NULL
+UPDATE vtqueue_job SET state = 'READY', due_at = min(due_at, :now), wake_at = NULL
+WHERE id IN (SELECT value FROM json_each(:ids)) AND +state = 'WAITING'
   AND CASE WHEN json_valid(steps) THEN
-      json_extract(steps, '$.waiting.kind') = 'gather' AND {AT_ITS_WAIT} AND NOT {UNFINISHED_CHILD}
+      json_extract(steps, '$.waiting.kind') = 'gather' AND NOT {UNFINISHED_CHILD}
   END"""
 
 
 # A branch is evaluated for sound JSON only. A wait without an end has no ``until``. Columns have no table before them,
 # for in a subquery that has another name.
-WAITS = f"""
-CASE WHEN state = 'READY' AND moved_from IS NULL AND json_valid(steps) THEN
+WAITS = """
+CASE WHEN state = 'WAITING' AND json_valid(steps) THEN
     CASE WHEN json_type(steps, '$.waiting') = 'object' THEN
-        CASE WHEN {AT_ITS_WAIT} THEN
-            json_array(json_extract(steps, '$.waiting'), json_array_length(steps, '$.done[#-1].children'))
-        END
+        json_array(json_extract(steps, '$.waiting'), json_array_length(steps, '$.done[#-1].children'))
     END
 END"""
 

@@ -17,6 +17,7 @@ from django.db import Error
 from django.db.models import Q
 
 from ...backend import VTQueueBackend
+from ...core import states
 from ...core.clock import LAST_INSTANT, microseconds, to_instant
 from ...core.humanize import duration
 from ...core.ids import shown_worker
@@ -25,7 +26,7 @@ from ...core.text import one_line, printable
 from ...database_checks import TAG
 from ...engines import Engine, Trouble, engine_for
 from ...models import Job
-from ...models.jobs import PARKED
+from ...models.jobs import QUEUED
 from ...queue.pauses import paused
 from ...queue.schema import mismatch
 from ...runtime.forks import dump_threads_at
@@ -46,7 +47,7 @@ from ...worker.process import (
     notify_systemd,
     write_lines_at_once,
 )
-from ...worker.progress_bar import drain_bar, waiting_in
+from ...worker.progress_bar import drain_bar, of_scope
 from ...worker.reload import run_with_reload, stop_with_parent
 from ...worker.shutdown import exit_after_release
 from ...worker.stop_signals import StopSignals
@@ -177,7 +178,7 @@ class Command(BaseCommand):
 
 def left_for_later(engine: Engine, scopes: Sequence[Scope], now: int) -> str:
     """Return how many jobs a drain leaves, and when the first of them is due; "" if it leaves none."""
-    waiting = Job.objects.using(engine.alias).filter(Q(*map(waiting_in, scopes), _connector=Q.OR))
+    waiting = Job.objects.using(engine.alias).filter(QUEUED, Q(*map(of_scope, scopes), _connector=Q.OR))
     found = list(waiting.values_list("attempts")[: COUNTED + 1])
     if not found:
         return ""
@@ -186,10 +187,12 @@ def left_for_later(engine: Engine, scopes: Sequence[Scope], now: int) -> str:
         number = f"more than {COUNTED:,} jobs"
     if retries := sum(attempts > 0 for (attempts,) in found):
         number += f" ({retries} to be tried again)"
-    claimable = waiting.exclude(queue_name__in=paused(engine.alias, now)).exclude(PARKED)
-    first = claimable.order_by("due_at").values_list("due_at", flat=True).first()  # no other column: it may be damaged
+    claimable = waiting.exclude(queue_name__in=paused(engine.alias, now)).exclude(state=states.BLOCKED)
+    # No other column: it may be damaged.
+    first = claimable.order_by("visible_at").values_list("visible_at", flat=True).first()
     if first is None:
-        return f"{number} blocked by limits" if waiting.filter(PARKED).exists() else f"{number} in paused queues"
+        blocked = waiting.filter(state=states.BLOCKED).exists()
+        return f"{number} blocked by limits" if blocked else f"{number} in paused queues"
     if to_instant(first) >= LAST_INSTANT:
         return f"{number}; they wait for events or for other jobs"
     return f"{number}; the first is due in {duration(max(to_instant(first) - now, 0))}"

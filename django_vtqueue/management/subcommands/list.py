@@ -23,9 +23,9 @@ from ...tasks.lookup import find_task, import_task_modules, loaded_tasks
 from ..arguments import duration_or_moment, not_empty, positive, remark_on
 from ..output import add_json, ago, arguments, as_json, in_one_line, iso, table
 
-HELP = "Lists jobs and dead letters, the newest first; of one state: those that wait as they are claimed."
+HELP = "Lists jobs and dead letters, the newest first; of one state: those that are due as they are claimed."
 LOOKED_AT = 100_000  # rows
-MOMENTS = ("enqueued_at", "started_at", "due_at", "start_by", "finished_at", "died_at")
+MOMENTS = ("enqueued_at", "started_at", "due_at", "wake_at", "start_by", "finished_at", "died_at")
 
 
 def add_arguments(parser: ArgumentParser) -> None:

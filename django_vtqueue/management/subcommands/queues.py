@@ -11,11 +11,13 @@ from django.db import connections
 from django.db.models import Count, Q
 
 from ...backend import VTQueueBackend
+from ...core import states
 from ...core.names import is_reserved, refusal
 from ...core.text import printable
 from ...engines import engine_for
+from ...fields.constraints import in_state
 from ...models import RESERVED, Job
-from ...models.jobs import waiting_jobs
+from ...models.jobs import ASIDE
 from ...queue import pauses
 from ..arguments import login, moment, option_of, remark_on
 
@@ -98,7 +100,8 @@ def unfinished(database: str, now: int) -> tuple[Counter[str], Counter[str]]:
         jobs = Job.objects.using(database).filter(rows, ~RESERVED).order_by("queue_name")
         return Counter(dict(jobs.values_list("queue_name").annotate(Count("pk"))))
 
-    return by_queue(waiting_jobs()) + by_queue(Q(lease_until__lte=now)), by_queue(Q(lease_until__gt=now))
+    free = by_queue(in_state(states.READY)) + by_queue(ASIDE) + by_queue(Q(lease_until__lte=now))
+    return free, by_queue(Q(lease_until__gt=now))
 
 
 def chosen(backend: VTQueueBackend, options: dict[str, Any], found: Counter[str]) -> list[str]:

@@ -64,7 +64,7 @@ def failure(
 def release(job: Held, hidden_until: float | None = None) -> Ending:
     """Return the release of a job: no attempt is used; ``hidden_until``: its code may run until then."""
     ending = released(job)
-    ending.hidden_until = None if hidden_until is None else at(hidden_until)
+    ending.held_until = None if hidden_until is None else at(hidden_until)
     return ending
 
 

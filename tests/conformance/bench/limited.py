@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 import pytest
-from django.db.models import F
+from django.db.models import F, Q
 
 from django_vtqueue.conf import parse
 from django_vtqueue.core.clock import LAST
@@ -114,7 +114,7 @@ class Limited:
     @property
     def parked(self) -> set[str]:
         """The payloads of the jobs that wait until another one of their key ends."""
-        rows = self.bench.jobs.filter(due_at=LAST, moved_from__isnull=False)
+        rows = self.bench.jobs.filter(state="BLOCKED")
         return set(rows.values_list("payload", flat=True))
 
     def park_all(self) -> None:
@@ -127,8 +127,8 @@ class Limited:
 
     def moments(self) -> list[float]:
         """Return the moments that are booked for jobs, in seconds from the start."""
-        rows = self.bench.jobs.filter(state="READY", moved_from__isnull=False).order_by("due_at", "pk")
-        return [seconds_at(row.due_at) for row in rows]
+        rows = self.bench.jobs.filter(lease_until=None, moved_from__isnull=False).order_by("visible_at", "pk")
+        return [seconds_at(row.visible_at) for row in rows]
 
     def book(self, name: str, now: float) -> None:
         """Book a moment for a job."""
@@ -136,30 +136,33 @@ class Limited:
 
     def book_all(self, now: float) -> None:
         """Have all jobs wait for one moment, as if it were booked for them."""
-        self.bench.jobs.update(moved_from=F("due_at"), due_at=moment(now))
+        self.bench.jobs.update(state="SCHEDULED", moved_from=F("due_at"), wake_at=moment(now))
 
     def keys_in_line(self) -> list[str]:
         """Return the concurrency key of each job that no limit has moved."""
-        return [*self.bench.jobs.filter(moved_from=None).values_list("concurrency_key", flat=True)]
+        return [*self.bench.jobs.filter(state="READY").values_list("concurrency_key", flat=True)]
 
     def place(self, name: str) -> tuple[float | None, float | None]:
-        """Return when a job is due (None: not until something happens), and from which place a limit has moved it."""
+        """Return when a job enters the line (None: not until something happens), and its place if it is not in it."""
         row = self.bench.jobs.get(payload=name)
-        due_at = None if row.due_at == LAST else seconds_at(row.due_at)
-        return due_at, row.moved_from and seconds_at(row.moved_from)
+        if row.wake_at is None:
+            return seconds_at(row.due_at), None
+        return None if row.wake_at == LAST else seconds_at(row.wake_at), seconds_at(row.due_at)
 
     def stamp_places(self, now: float) -> None:
         """Have all that limits have moved be stored, and have had its place, at this moment."""
-        moved = self.bench.jobs.filter(state="READY", moved_from__isnull=False)
-        moved.update(enqueued_at=moment(now), moved_from=moment(now))
+        held_up = Q(state="BLOCKED") | Q(state="SCHEDULED", moved_from__isnull=False)
+        self.bench.jobs.filter(held_up).update(enqueued_at=moment(now), due_at=moment(now))
 
     def unfinished(self) -> dict[str, "Row"]:
         """Return the jobs that are not done, by their payloads."""
-        columns = ("payload", "rate_key", "claims", "due_at", "moved_from")
+        columns = ("payload", "rate_key", "claims", "visible_at", "state", "moved_from")
         rows = self.bench.jobs.exclude(state="SUCCESSFUL").values_list(*columns)
         return {
-            payload.strip('"'): Row(rate_key, claims, due_at, moved_from is not None and due_at != LAST)
-            for payload, rate_key, claims, due_at, moved_from in rows
+            payload.strip('"'): Row(
+                rate_key, claims, due_at, state in ("READY", "SCHEDULED") and moved_from is not None
+            )
+            for payload, rate_key, claims, due_at, state, moved_from in rows
         }
 
     def earliest(self, *served: Served) -> float | None:

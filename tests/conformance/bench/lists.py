@@ -45,15 +45,15 @@ def first_page(bench: Bench, looked_at: int, **query: Any) -> tuple[list[str], b
 
 def between_priorities(patch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     """Do something each time when a page goes on to the next priority."""
-    waiting_parts = lists.waiting_parts
+    ready_parts = lists.ready_parts
 
     def parts(*given: Any) -> Any:
-        for number, part in enumerate(waiting_parts(*given)):
+        for number, part in enumerate(ready_parts(*given)):
             if number:
                 act()
             yield part
 
-    patch.setattr(lists, "waiting_parts", parts)
+    patch.setattr(lists, "ready_parts", parts)
 
 
 def found_by_end(bench: Bench, text: str) -> list[list[UUID]]:

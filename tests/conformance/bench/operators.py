@@ -3,14 +3,14 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
-
-from django.db.models import F
+from uuid import UUID
 
 from django_vtqueue.core import copies
-from django_vtqueue.core.clock import LAST, LAST_INSTANT
+from django_vtqueue.core.clock import LAST
 from django_vtqueue.core.job import Handle
 from django_vtqueue.engines import Engine, Trouble
 from django_vtqueue.models import Job, QueueState
+from django_vtqueue.queue import clock_repair
 from django_vtqueue.queue.ended_leases import end_leases
 from django_vtqueue.queue.pauses import earliest
 from django_vtqueue.worker.progress_bar import backlog
@@ -61,11 +61,7 @@ class Operators:
 
     def park_all(self) -> None:
         """Have all jobs wait until another one of their key ends."""
-        self.jobs.update(moved_from=F("due_at"), due_at=LAST)
-
-    def move_all_by_a_limit(self) -> None:
-        """Have all jobs be as a limit leaves those that it has moved, from the place of the first second."""
-        self.jobs.update(moved_from=moment(1))
+        self.jobs.update(state="BLOCKED", wake_at=LAST)
 
     # What is read
 
@@ -111,7 +107,7 @@ class Operators:
         """Return the payloads of held jobs that a claim may take from their holders."""
         [scope] = scopes_of([served])
         rows = self.engine.ended(scope, 10, at(now), patience)
-        return sorted(job.payload.strip('"') for job in self.engine.read([row.handle for row in rows]).values())
+        return sorted(job.payload.strip('"') for job in self.engine.read(rows).values())
 
     def held_by(self, worker: str) -> list[Held]:
         return self.engine.held_by(worker)
@@ -140,32 +136,32 @@ class Operators:
 
     def due_at(self, job_id: str) -> float | None:
         """Return when a job is due; None: not until something happens."""
-        found = self.engine.find(job_id)
-        assert found
-        return None if found.due_at == LAST_INSTANT else seconds_at(found.due_at)
+        row = self.jobs.get(pk=job_id)
+        moment = row.wake_at or row.due_at
+        return None if moment == LAST else seconds_at(moment)
 
     # A clock that was ahead
 
-    def stamped_ahead(self, now: float, limit: int = 10) -> list[Handle]:
+    def stamped_ahead(self, now: float, limit: int = 10) -> list[UUID]:
         """Walk over all jobs; return those that a clock has stamped that was ahead."""
-        found: list[Handle] = []
-        after: Handle | None = 0
+        found: list[UUID] = []
+        after: UUID | None = clock_repair.FIRST
         while after is not None:
-            more, after = self.engine.stamped_ahead(after, at(now), limit)
+            more, after = clock_repair.stamped_ahead(self.engine, after, at(now), limit)
             found += more
         return found
 
-    def set_right(self, found: Sequence[Handle], now: float) -> int:
+    def set_right(self, found: Sequence[UUID], now: float) -> int:
         """Set what such a clock has stamped right; return in how many jobs."""
         with self.transaction():
-            return self.engine.repair_stamps(found, at(now))
+            return clock_repair.repair_stamps(self.engine, found, at(now))
 
     def repair(self, now: float, limit: int = 3) -> int:
         """Walk over all jobs, as a worker does, and set right what it finds; return in how many jobs."""
-        after: Handle | None = 0
+        after: UUID | None = clock_repair.FIRST
         changed = 0
         while after is not None:
-            found, after = self.engine.stamped_ahead(after, at(now), limit)
+            found, after = clock_repair.stamped_ahead(self.engine, after, at(now), limit)
             changed += self.set_right(found, now)
         return changed
 

@@ -60,6 +60,7 @@ EVERYTHING = {
 }
 ON_A_SERVER = {**EVERYTHING, CUT: 4}
 ON_A_FILE = {**EVERYTHING, FROZEN: 2, STEPPED: 1}
+HOLDERS = "SELECT DISTINCT worker_id FROM vtqueue_job WHERE state = 'RUNNING' AND worker_id <> ''"
 # Some of all sessions, whatever they do; those of the test itself and of its publisher have names.
 END_SOME = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -271,7 +272,7 @@ class Faults:
 
     def _holders(self) -> set[int]:
         """Return the ids of the processes that hold jobs."""
-        held = self._database.rows("SELECT DISTINCT worker_id FROM vtqueue_job WHERE state = 'RUNNING'")
+        held = self._database.rows(HOLDERS)
         return {int(row["worker_id"].split(":")[1]) for row in held}
 
     def _kill(self, process: Running) -> None:
@@ -420,7 +421,7 @@ def renewed(database: Database) -> str | None:
 
 def short_leases(database: Database) -> dict[str, int]:
     """Return when the short leases end that are under way."""
-    query = "SELECT id, visible_at FROM vtqueue_job WHERE state = 'RUNNING' AND lease_us = ?"
+    query = "SELECT id, visible_at FROM vtqueue_job WHERE state = 'RUNNING' AND worker_id <> '' AND lease_us = ?"
     return {row["id"]: row["visible_at"] for row in database.rows(query, round(SHORT_LEASE * SECOND))}
 
 

@@ -206,6 +206,7 @@ def test_every_promise_holds(
     report(happened, found)
     print(vitals)
     vitals.check()
+    assert not ledger.strayed()
     assert not found, f"VTQUEUE_SEED={seed} breaks: {'; '.join(found)}"
     badly = [worker for worker in faults.ended if not ended_well(worker, faults.told)]
     assert [(worker.process.returncode, worker.log[-2000:]) for worker in badly] == []
