@@ -79,7 +79,8 @@ def test_the_tutorial(tmp_path: Path) -> None:
         browser.click("Dead letters")
         browser.click("importer.tasks.import_products")
         browser.press("Requeue")
-        reader.said += browser.text
+        # The worker may be done before the page is made, which says so then.
+        reader.said += re.sub(r"(?m), and done .* later\.$", ".", browser.text)
         [reader.letter] = [digits for digits in dead if digits not in browser.url]
         reader.follow("Run the failed jobs again")
         for upload in 2, 3:
