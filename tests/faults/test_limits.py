@@ -30,7 +30,7 @@ ASK = {
     "raw:9": ("raw:9", "-"),
 }
 HOSTS = scaled((1, 30, 1000), (1, 100, 1000, 3000))  # how many keys a changed rate has
-CHANGING, SOON = scaled(1.0, 60.0), scaled(4.0, 15.0)  # seconds
+CHANGING, SOON = scaled(1.0, 60.0), scaled(10.0, 15.0)  # seconds
 BOOKED = "SELECT count(*) AS jobs FROM vtqueue_job WHERE moved_from IS NOT NULL"
 
 
