@@ -1,7 +1,7 @@
 """The states of a job, as stored and as shown to people.
 
-A claim takes READY rows only. What a SCHEDULED or WAITING job waits for is the moment ``wake_at``; whoever claims first
-makes those READY whose moment has come.
+A claim takes READY rows only. A SCHEDULED or WAITING job waits for the moment ``wake_at``; then the next claim of its
+queue makes it READY.
 """
 
 SCHEDULED = "SCHEDULED"  # due later: a delay, the pause before a retry, a snooze, a moment that a rate has reserved
@@ -15,7 +15,8 @@ FAILED = "FAILED"  # never a stored state of a job: what a dead letter is to Dja
 ASIDE = BLOCKED, SCHEDULED, WAITING  # of rows with a wake_at; BLOCKED ones wake by nothing but a free place
 QUEUED = READY, *ASIDE  # unfinished, and held by no one
 
-# From each state to which a statement may move a job: None is the end of its row, as a dead letter or deleted.
+# From each state to which a statement may move a job: None is the end of its row, as a dead letter or deleted. A move
+# to another database copies rows as they are.
 MOVES: dict[str | None, tuple[str | None, ...]] = {
     None: (READY, SCHEDULED),
     SCHEDULED: (READY, SCHEDULED, RUNNING, None),
